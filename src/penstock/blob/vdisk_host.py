@@ -149,7 +149,9 @@ class VDiskHost:
                 _ = self.group.spawn(self._resettle(order, is_here=new.node == self._node))
         for member in self._members.values():
             if member.vdisk.order in self.hosted:
-                _ = self.group.spawn(member.vdisk.configure(after))
+                wake = self._wakes[member.vdisk.order]
+                # A group that has just formed does not wait for the time of its first round.
+                _ = self.group.spawn(member.vdisk.configure(after), lambda _, wake=wake: wake.set())  # type: ignore[misc]
 
     async def _resettle(self, order: int, *, is_here: bool) -> None:
         link = self.group.links[order]  # to where the VDisk lives now

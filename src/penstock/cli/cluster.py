@@ -1,33 +1,25 @@
-"""`penstock cluster`: creates a cluster in etcd, and shows what etcd holds of it."""
+"""`penstock cluster`: creates a cluster in etcd, shows what etcd holds of it, and rebuilds that from the disks."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-import random
 import uuid
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError, usage
+from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected
 from penstock.cli.output import Output
 
 if TYPE_CHECKING:
-    from penstock.coordination import ClusterIdentity, Coordination, EtcdOptions
+    from penstock.coordination import ClusterIdentity, Coordination
 
-    _Action = Callable[[Coordination, argparse.Namespace, Output], Awaitable[None]]
-
-ETCD_VARIABLE: Final = "PENSTOCK_ETCD"
-PASSWORD_VARIABLE: Final = "PENSTOCK_ETCD_PASSWORD"
 KINDS: Final = ("mirror-3", "block-4-2", "mirror-3-dc")
+TIMEOUT_S: Final = 60.0
 
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    command = argparse.ArgumentParser(prog="penstock cluster", description="Create a cluster in etcd, and show it.")
+    command = argparse.ArgumentParser(prog="penstock cluster", description="Create a cluster in etcd, show it, and rebuild it.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = etcd_options()
     init = actions.add_parser(
@@ -38,103 +30,52 @@ def parser() -> argparse.ArgumentParser:
         parents=[parent],
     )
     init.add_argument("--kind", choices=KINDS, default=KINDS[0], help=f"the kind of its storage groups (default: {KINDS[0]})")
+    init.add_argument(
+        "--bootstrap-expect",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how many nodes must run before the first storage group is made (default: as many as its kind needs)",
+    )
     actions.add_parser(
         "show",
         help="show the identity, the leader and the members of a cluster",
         description="Show the identity, the leader and the members of a cluster, as etcd has them.",
         parents=[parent],
     )
+    recover = actions.add_parser(
+        "recover",
+        help="rebuild an etcd that is empty or an old copy from the data directories of nodes",
+        description="Rebuild an etcd that lost its data, or is an old copy, from the data directories of stopped nodes. Name as "
+        "many as this machine has; disks of other nodes that know a newer configuration win when those start.",
+        parents=[parent],
+    )
+    recover.add_argument(
+        "--data-dir", metavar="DIR", type=Path, action="append", required=True, help="the data directory of a node; repeatable"
+    )
+    add_group = actions.add_parser(
+        "add-group",
+        help="make another storage group",
+        description="Make another storage group on the least loaded disks of running nodes. Tablets are not placed on it yet.",
+        parents=[parent],
+    )
+    add_group.add_argument("--kind", choices=KINDS, default=None, help="its kind (default: that of the cluster)")
     return command
-
-
-def etcd_options() -> argparse.ArgumentParser:
-    """A parent parser with where etcd is and how to sign in to it."""
-    parent = argparse.ArgumentParser(add_help=False)
-    group = parent.add_argument_group("etcd and output")
-    group.add_argument(
-        "--etcd",
-        metavar="URL,URL",
-        default=None,
-        help=f"the endpoints of etcd, all http:// or all https:// (default: {ETCD_VARIABLE}). "
-        "Needs the extra: pip install 'penstock[cluster]'",
-    )
-    group.add_argument("--name", metavar="NAME", required=True, help="the name of the cluster; several can share one etcd")
-    group.add_argument(
-        "--etcd-ca", metavar="FILE", type=Path, default=None, help="the CA of etcd's certificates (default: the system's)"
-    )
-    group.add_argument("--etcd-cert", metavar="FILE", type=Path, default=None, help="a client certificate, if etcd requires one")
-    group.add_argument("--etcd-key", metavar="FILE", type=Path, default=None, help="the key of the client certificate")
-    group.add_argument(
-        "--etcd-user",
-        metavar="NAME",
-        default="",
-        help=f"the user to sign in to etcd as; the password is taken from {PASSWORD_VARIABLE} or a file (default: none)",
-    )
-    group.add_argument("--etcd-password-file", metavar="FILE", type=Path, default=None, help="a file that contains the password")
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
-    return parent
 
 
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
-    from penstock.coordination import CoordinationUnavailableError
-
-    output = Output(as_json=arguments.output == "json")
-    action = _init if arguments.action == "init" else _show
-    try:
-        asyncio.run(_connected(action, arguments, output))
-    except CoordinationUnavailableError as error:
-        raise CommandError(str(error), ExitCode.NO_CONNECTION) from error
-    return ExitCode.OK
-
-
-def make_etcd_options(arguments: argparse.Namespace) -> EtcdOptions:
-    """The options that the arguments describe."""
-    from penstock.coordination import EtcdOptions, cluster_prefix
-    from penstock.core.errors import ConfigError, InvalidRequestError
-
-    endpoints = arguments.etcd or os.environ.get(ETCD_VARIABLE, "")
-    if not endpoints:
-        raise usage(f"where etcd is must be told: --etcd http://HOST:2379, or {ETCD_VARIABLE}")
-    try:
-        return EtcdOptions(
-            tuple(endpoint.strip() for endpoint in endpoints.split(",")),
-            cluster_prefix(arguments.name),
-            ca_file=arguments.etcd_ca,
-            cert_file=arguments.etcd_cert,
-            key_file=arguments.etcd_key,
-            user=arguments.etcd_user,
-            password=_password(arguments) if arguments.etcd_user else "",
-        )
-    except (ConfigError, InvalidRequestError) as error:
-        raise usage(str(error)) from error
-
-
-def _password(arguments: argparse.Namespace) -> str:
-    file: Path | None = arguments.etcd_password_file
-    if file is None:
-        return os.environ.get(PASSWORD_VARIABLE, "")
-    try:
-        return file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise usage(f"--etcd-password-file: {file} cannot be read: {error}") from error
-
-
-async def _connected(action: _Action, arguments: argparse.Namespace, output: Output) -> None:
-    from penstock.coordination import Coordination, connect_etcd
-
-    coordination = Coordination(connect_etcd(make_etcd_options(arguments), random.Random()))
-    try:
-        await action(coordination, arguments, output)
-    finally:
-        await coordination.close()
+    actions = {"init": _init, "show": _show, "recover": _recover, "add-group": _add_group}
+    return run_connected(actions[arguments.action], arguments)
 
 
 async def _init(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
     from penstock.coordination import ClusterIdentity
 
-    wanted = ClusterIdentity(cluster_id=str(uuid.uuid4()), name=arguments.name, kind=arguments.kind)
+    wanted = ClusterIdentity(
+        cluster_id=str(uuid.uuid4()), name=arguments.name, kind=arguments.kind, nodes_expected=arguments.bootstrap_expect
+    )
     identity = await coordination.create_cluster(wanted)
     is_new = identity.cluster_id == wanted.cluster_id
     if output.as_json:
@@ -175,6 +116,26 @@ async def _show(coordination: Coordination, _: argparse.Namespace, output: Outpu
             for member in members
         ],
     )
+
+
+async def _recover(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
+    from penstock.server.cluster.recovery import recover
+
+    identity, groups = await recover(coordination, cluster_config(arguments), arguments.data_dir)
+    if output.as_json:
+        output.document({**_identity_fields(identity), "recoveries": identity.recoveries, "groups": groups})
+    output.say(
+        f"cluster {identity.name} is rebuilt: id {identity.cluster_id}, {len(groups)} storage groups, for the"
+        f" {identity.recoveries}. time; start its nodes"
+    )
+
+
+async def _add_group(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
+    wanted = {} if arguments.kind is None else {"erasure": arguments.kind}
+    answer = await ask_leader(coordination, "make-group", wanted, TIMEOUT_S)
+    if output.as_json:
+        output.document({"answer": answer})
+    output.say(answer)
 
 
 def _identity_fields(identity: ClusterIdentity) -> dict[str, object]:

@@ -187,11 +187,16 @@ class Coordination:
 
     # Nodes and members.
 
-    async def claim_node_id(self, name: str, directory_id: str, *, replaces: bool = False) -> int:
-        """The id of this node: the one that its data directory has, or a new one. With `replaces` it takes over the id of the
-        node of this name, whose directory is lost and which must not run."""
+    async def claim_node_id(
+        self, name: str, directory_id: str, *, replaces: bool = False, known_id: int = 0, above: int = 0
+    ) -> int:
+        """The id of this node: the one that its data directory has, or a new one, higher than `above`. With `replaces` it takes
+        over the id of the node of this name, whose directory is lost and which must not run. `known_id` is the id that the
+        directory had in a store that was rebuilt since."""
+        known_id = known_id if self.identity.recoveries else 0
         for _ in range(CLAIM_ATTEMPTS):
-            claim = claim_node_id((await self._store.scan(NODES)).entries, name, directory_id, replaces=replaces)
+            entries = (await self._store.scan(NODES)).entries
+            claim = claim_node_id(entries, name, directory_id, replaces=replaces, known_id=known_id, above=above)
             if claim.change is None:
                 return claim.node_id
             member = (await self._store.get(member_key(claim.node_id))).entry

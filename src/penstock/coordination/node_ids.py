@@ -42,8 +42,11 @@ def decode_node(entry: Entry) -> NodeRecord:
         raise CorruptionError(f"the key {entry.key} does not hold a node: {error}") from error
 
 
-def claim_node_id(entries: Sequence[Entry], name: str, directory_id: str, *, replaces: bool) -> NodeClaim:
-    """The id for a data directory: the one it has, that of the node it replaces, or a new one."""
+def claim_node_id(
+    entries: Sequence[Entry], name: str, directory_id: str, *, replaces: bool, known_id: int = 0, above: int = 0
+) -> NodeClaim:
+    """The id for a data directory: the one it has, that of the node it replaces, or a new one. `known_id` is the one that a
+    directory had in a store that was rebuilt since; a new one is higher than `above`."""
     named: Entry | None = None
     for entry in entries:
         node = decode_node(entry)
@@ -53,7 +56,7 @@ def claim_node_id(entries: Sequence[Entry], name: str, directory_id: str, *, rep
             named = entry
     mine = NodeRecord(name=name, directory_id=directory_id)
     if named is None:
-        node_id = max((number_in(entry.key) for entry in entries), default=0) + 1
+        node_id = known_id or max((above, *(number_in(entry.key) for entry in entries))) + 1
         return NodeClaim(node_id, (Compare(node_key(node_id), 0), _put(node_id, mine)))
     node_id = number_in(named.key)
     if not replaces:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from penstock.cli.main import main
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
 from tests.e2e.running_node import RunningNode, penstock, running_node
 from tests.ports import free_ports
@@ -53,9 +56,18 @@ class RunningCluster:
         self.nodes[number] = node
         return node
 
+    def start_all(self, numbers: Sequence[int]) -> None:
+        """Start nodes at the same time."""
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.start, numbers))
+
     def log(self, number: int) -> Path:
         """The log of a node."""
         return self.directory / f"n{number}.log"
+
+    def move(self, number: int) -> None:
+        """Give a node other ports for its next start."""
+        self._ports[number] = free_ports(3)
 
     def kill(self, number: int) -> None:
         """kill -9."""
@@ -94,8 +106,22 @@ class RunningCluster:
         return ",".join(f"127.0.0.1:{ports[0]}" for ports in self._ports.values())
 
     def ok(self, *argv: str) -> str:
-        """Run a command that must succeed; what it printed."""
-        done = penstock(*argv, variables={"PENSTOCK_ETCD": ",".join(self.etcd.urls)})
+        """Run a command of an operator that must succeed; what it printed."""
+        code, printed, errors = self.run(*argv)
+        assert code == 0, (argv, printed, errors)
+        return printed
+
+    def run(self, *argv: str) -> tuple[int, str, str]:
+        """Run a command of an operator in this process; its exit code and what it printed."""
+        printed, errors = io.StringIO(), io.StringIO()
+        with redirect_stdout(printed), redirect_stderr(errors):
+            code = main([*argv, "--etcd", ",".join(self.etcd.urls), "--name", NAME])
+        return code, printed.getvalue(), errors.getvalue()
+
+    def use(self, *argv: str) -> str:
+        """Run a command of a Kafka client against the node that serves; what it printed."""
+        kafka = f"127.0.0.1:{self._ports[self.active()][0]}"
+        done = penstock(*argv, variables={"PENSTOCK_BOOTSTRAP": kafka})
         assert done.returncode == 0, (argv, done.stdout, done.stderr)
         return done.stdout.decode()
 
@@ -106,8 +132,7 @@ def running_cluster(directory: Path, nodes: int = 3, kind: str = "mirror-3") -> 
     with ExitStack() as stack:
         etcd = stack.enter_context(running_etcd(directory))
         cluster = RunningCluster(directory, etcd, stack)
-        cluster.ok("cluster", "init", "--name", NAME, "--kind", kind)
-        for number in range(1, nodes + 1):
-            cluster.start(number)
+        cluster.ok("cluster", "init", "--kind", kind)
+        cluster.start_all(range(1, nodes + 1))
         cluster.active()
         yield cluster

@@ -81,7 +81,7 @@ def test_wrong_options_and_an_etcd_that_is_away_are_told(run: Command) -> None:
     for argv, code, text in (
         (("init", "--name", "c"), 2, "--etcd http://HOST:2379, or PENSTOCK_ETCD"),
         (("init", "--name", "a/b", "--etcd", "http://127.0.0.1:1"), 2, "cannot be the name of a cluster"),
-        (("init", "--name", "c", "--etcd", "127.0.0.1:1"), 2, "all of them http or all https"),
+        (("init", "--name", "c", "--etcd", "127.0.0.1:1"), 2, "addresses of the form http://host:port"),
         (("init", "--name", "c", "--etcd", "http://127.0.0.1:1", "--etcd-user", "u"), 2, "needs a password"),
         (("init", "--name", "c", "--etcd", f"http://127.0.0.1:{free_port()}"), 3, "got no answer within 2 s"),
     ):

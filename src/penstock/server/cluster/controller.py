@@ -33,6 +33,7 @@ FORM_ALL_S: Final = 10.0
 """How long a new group waits for all of its VDisks; then a quorum of them is enough, and the others learn from these."""
 REPLACE_DISK: Final = "replace-disk"
 MAKE_GROUP: Final = "make-group"
+REMOVE_NODE: Final = "remove-node"
 
 
 class GroupController:
@@ -154,6 +155,8 @@ class GroupController:
             return f"group {made.group:08x} is made on {_shown(made.seats)}"
         if request.kind == REPLACE_DISK:
             return await self._replace_disk(request)
+        if request.kind == REMOVE_NODE:
+            return await self._remove_node(int(request.arguments["node"]))
         raise InvalidRequestError(f"the leader does not know the request {request.kind!r}; upgrade Penstock on all nodes")
 
     async def _replace_disk(self, request: OperatorRequest) -> str:
@@ -168,6 +171,19 @@ class GroupController:
         if not moved:
             raise InvalidRequestError(f"{_shown([left])} has no VDisk; `penstock node list` shows the disks of all nodes")
         return f"{_shown([left])} is left: {', '.join(moved)}"
+
+    async def _remove_node(self, node_id: int) -> str:
+        """Remove a node that does not run and has no VDisk."""
+        for entry in self._entries():
+            configuration = Configuration.unpack(entry.value)
+            if any(seat.node == node_id for seat in configuration.seats):
+                raise ConfigError(f"node {node_id} has a VDisk of group {configuration.group:08x}; replace its disks first")
+        if any(member.node_id == node_id for member in self._coordination.members()):
+            raise ConfigError(f"node {node_id} runs; stop it first")
+        result = await self._coordination.remove_node(node_id)
+        if result.outcome is not Outcome.DONE:
+            raise UnavailableError(f"removing node {node_id} is {result.outcome.value}")
+        return f"node {node_id} is removed; its id is not given again"
 
     async def _move(self, membership: Membership, order: int, to: str | None) -> Seat:
         configuration = membership.configuration

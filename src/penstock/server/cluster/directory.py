@@ -1,7 +1,8 @@
 """The data directory of a node of a cluster: which cluster and node it is, and what it saw of the store last.
 
 DATA/lock                       held by the process that works here
-DATA/cluster.json               {"format": 1, "directory_id": …, "cluster_id": …, "node_id": 2, "incarnation": …}
+DATA/cluster.json               {"format": 1, "directory_id": …, "cluster_id": …, "node_id": 2, "incarnation": …,
+                                 "disks": ["disk0"]}
                                 cluster_id and node_id are missing until the cluster has given this directory an id
 DATA/coordination.mark          {"format": 1, "cluster_id": …, "recoveries": 0, "store_id": …, "revision": …}
 DATA/disk0/                     the disks, unless they are elsewhere
@@ -54,7 +55,7 @@ class ClusterDirectory:
         try:
             fields = read_fields(path / CLUSTER_NAME, {"directory_id": str, "incarnation": int}) or {}
             directory_id = fields.get("directory_id") or str(uuid.UUID(bytes=random.randbytes(16), version=4))
-            directory = cls(path, lock, directory_id, _disks(config, path))
+            directory = cls(path, lock, directory_id, _disks(config, path, fields.get("disks") or ["disk0"]))
             directory.cluster_id, directory.node_id = fields.get("cluster_id", ""), fields.get("node_id", 0)
             # By the clock as well, so that a directory that replaces a lost one is newer than that.
             directory.incarnation = max(fields.get("incarnation", 0) + 1, int(clock.wall() * 1000))
@@ -109,17 +110,20 @@ class ClusterDirectory:
         os.close(self._lock)
 
     def _write(self) -> None:
-        fields = {"directory_id": self.directory_id, "incarnation": self.incarnation}
+        path = self.path
+        # Disks below the directory move with it.
+        disks = [str(disk.relative_to(path)) if disk.is_relative_to(path) else str(disk) for disk in self.disks]
+        fields: dict[str, object] = {"directory_id": self.directory_id, "incarnation": self.incarnation, "disks": disks}
         if self.cluster_id:
             fields |= {"cluster_id": self.cluster_id, "node_id": self.node_id}
         try:
-            write_fields(self.path / CLUSTER_NAME, fields)
+            write_fields(path / CLUSTER_NAME, fields)
         except OSError as error:
-            raise unusable(self.path, error) from error
+            raise unusable(path, error) from error
 
 
-def _disks(config: NodeConfig, path: Path) -> tuple[Path, ...]:
-    disks = tuple(disk.absolute() for disk in config.disks or ()) or (path / "disk0",)
+def _disks(config: NodeConfig, path: Path, stored: list[str]) -> tuple[Path, ...]:
+    disks = tuple(disk.absolute() for disk in config.disks or ()) or tuple(path / disk for disk in stored)
     real = [Path(os.path.realpath(disk)) for disk in disks]
     if len(set(real)) < len(real):
         raise BadSettingError("a disk is named twice; each VDisk needs a disk of its own")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock import __version__
-from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Erasure, GroupOptions
+from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Configuration, Erasure, GroupOptions
 from penstock.coordination import (
     ClusterIdentity,
     Coordination,
@@ -119,7 +119,13 @@ class ClusterNode:
         config, directory = self.config, self._directory
         check_feature_level(identity)
         name = config.node_name or socket.gethostname().partition(".")[0]
-        node_id = await self._coordination.claim_node_id(name, directory.directory_id, replaces=config.replaces_node)
+        node_id = await self._coordination.claim_node_id(
+            name,
+            directory.directory_id,
+            replaces=config.replaces_node,
+            known_id=directory.node_id,
+            above=_highest_id(self._coordination),
+        )
         await asyncio.to_thread(directory.keep_mark, self._coordination.mark)
         await asyncio.to_thread(directory.join, identity.cluster_id, node_id)
         disks = NodeDisks(
@@ -360,6 +366,12 @@ def check_feature_level(identity: ClusterIdentity) -> None:
             f"the cluster {identity.name} is at feature level {identity.feature_level}, and this version of Penstock knows "
             f"{FEATURE_LEVEL_MIN} to {FEATURE_LEVEL_MAX}; use a version that fits"
         )
+
+
+def _highest_id(coordination: Coordination) -> int:
+    """The highest node id that is in use, also by nodes that a rebuilt store does not know."""
+    seats = (seat for entry in coordination.groups().values() for seat in Configuration.unpack(entry.value).seats)
+    return max((0, *(seat.node for seat in seats), *(member.node_id for member in coordination.members())))
 
 
 def _check_ports(config: NodeConfig) -> None:

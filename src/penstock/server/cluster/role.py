@@ -25,7 +25,7 @@ LOOK_S: Final = 0.1
 CONFIRM_S: Final = 1.0  # between two looks at the storage whether another node has taken over
 LOST_AFTER_S: Final = 0.3  # a leader that cannot be reached for so long may be replaced
 CHALLENGE_S: Final = 0.5
-RETRY_S: Final = 1.0
+RETRY_S: Final = 0.3
 
 StartBroker = Callable[[Callable[[], None]], Awaitable[BrokerHost]]
 """Starts a broker with its listeners; the function that it gets is called when another node has taken over a tablet."""
@@ -54,6 +54,7 @@ class BrokerRole:
         self._fenced = asyncio.Event()
         self._confirmed_at = 0.0
         self._challenged_at = 0.0
+        self._trouble = ""  # why the broker did not start last
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -83,7 +84,9 @@ class BrokerRole:
                     self.failure.set_exception(error)
                 return
             except PenstockError as error:
-                log.warning("the broker does not start here, trying again: %s", error)
+                if str(error) != self._trouble:
+                    self._trouble = str(error)
+                    log.warning("the broker does not start here, trying again: %s", error)
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(LOOK_S)
 
@@ -117,6 +120,7 @@ class BrokerRole:
         except BaseException:
             await self._on_standby(True)
             raise
+        self._trouble = ""
         log.info("this node runs the broker")
 
     async def _watch_fence(self, host: BrokerHost, now: float) -> None:

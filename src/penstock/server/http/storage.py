@@ -180,6 +180,8 @@ def _vdisk(config: GroupConfig, life: VDiskHost, order: int) -> VDiskView:
     if vdisk is not None and not vdisk.closed:
         state = "serving" if vdisk.proves_absence else "healing"
         state = "full" if vdisk.full else "failing" if vdisk.is_failing else state
+    elif vdisk is None and order in life.elsewhere:
+        state = "serving" if life.elsewhere[order] else "healing"
     space = None if vdisk is None else vdisk.space
     return VDiskView(
         id=str(vdisk_id),

@@ -66,6 +66,7 @@ class Sources:
             vdisk = vdisks.get(order)
             space = None if vdisk is None else vdisk.space
             is_up = vdisk is not None and not vdisk.closed and vdisk.proves_absence and not vdisk.is_failing
+            is_up = is_up or (vdisk is None and self.life.elsewhere.get(order, False))
             is_full = vdisk is not None and vdisk.full
             free, size = (-1, -1) if space is None else (space.free, space.total)
             facts.append(DiskFacts(order, str(path), is_up, is_full, free, size))

@@ -1,0 +1,133 @@
+"""Who may join a cluster, and as whom: what does not fit is refused with what to do, and nothing is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.coordination import (
+    ClusterIdentity,
+    Coordination,
+    DuplicateMemberError,
+    EtcdOptions,
+    NoClusterError,
+    NodeNameTakenError,
+    WrongClusterError,
+    cluster_prefix,
+    connect_etcd,
+)
+from penstock.core.errors import ConfigError
+from penstock.server import BadSettingError, DirectoryInUseError, DirectoryMismatchError, NodeConfig, load_config
+from penstock.server.cluster.node import ClusterNode
+from penstock.server.node import Node
+from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
+from tests.ports import free_ports
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
+    """An etcd of one member."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
+        yield cluster
+
+
+def config(etcd: EtcdCluster, name: str, directory: Path, node: str = "n1") -> NodeConfig:
+    """The settings of a node that listens for other nodes only."""
+    kafka, interconnect = free_ports(2)
+    return NodeConfig(
+        data_dir=directory,
+        etcd=etcd.urls,
+        cluster_name=name,
+        node_name=node,
+        kafka_port=kafka,
+        interconnect_port=interconnect,
+        http_port=None,
+    )
+
+
+async def create(etcd: EtcdCluster, name: str, cluster_id: str = "8f14e45f-ceea-467f-a1d2-0c1d2e3f4a5b") -> None:
+    """Create a cluster."""
+    coordination = connected(etcd, name)
+    await coordination.create_cluster(ClusterIdentity(cluster_id=cluster_id, name=name, kind="mirror-3"))
+    await coordination.close()
+
+
+def connected(etcd: EtcdCluster, name: str) -> Coordination:
+    """What the nodes of a cluster agree by."""
+    import random
+
+    return Coordination(connect_etcd(EtcdOptions(etcd.urls, cluster_prefix(name)), random.Random(1)))
+
+
+async def refused(config: NodeConfig, kind: type[ConfigError], text: str) -> None:
+    """A node does not start."""
+    with pytest.raises(kind, match=text):
+        await ClusterNode.start(config)
+
+
+def test_a_node_keeps_its_id_and_another_with_its_name_or_directory_is_refused(etcd: EtcdCluster, tmp_path: Path) -> None:
+    async def test() -> None:
+        await refused(config(etcd, "ids", tmp_path / "n1"), NoClusterError, "penstock cluster init")
+        await create(etcd, "ids")
+        own = config(etcd, "ids", tmp_path / "n1")
+        node = await ClusterNode.start(own)
+        assert node.layout.node_id == 1
+        first = node._directory.incarnation
+        await refused(replace(own, interconnect_port=0), DirectoryInUseError, "in use by another process")
+        await refused(config(etcd, "ids", tmp_path / "other"), NodeNameTakenError, "choose another name")
+        shutil.copytree(tmp_path / "n1", tmp_path / "copy")
+        await refused(config(etcd, "ids", tmp_path / "copy"), DuplicateMemberError, "with a copy of this data directory")
+        second = await ClusterNode.start(config(etcd, "ids", tmp_path / "n2", "n2"))
+        assert second.layout.node_id == 2
+        await second.stop()
+        await node.stop()
+        # The directory has another name now, and none of the cluster's nodes may have two.
+        await refused(replace(own, node_name="n3"), NodeNameTakenError, "named n1")
+        node = await ClusterNode.start(own)
+        assert (node.layout.node_id, node._directory.incarnation > first) == (1, True)
+        await node.stop()
+        with pytest.raises(DirectoryMismatchError, match="start it with --etcd"):
+            await Node.start(NodeConfig(data_dir=tmp_path / "n1", kafka_port=0, http_port=None))
+
+    asyncio.run(test())
+
+
+def test_another_cluster_and_a_level_that_is_too_high_are_refused(etcd: EtcdCluster, tmp_path: Path) -> None:
+    async def test() -> None:
+        await create(etcd, "one")
+        await create(etcd, "two", "11111111-ceea-467f-a1d2-0c1d2e3f4a5b")
+        node = await ClusterNode.start(config(etcd, "one", tmp_path / "n1"))
+        await node.stop()
+        await refused(config(etcd, "two", tmp_path / "n1"), WrongClusterError, "name the store of that cluster")
+        newer = ClusterIdentity(cluster_id="8f14e45f-ceea-467f-a1d2-0c1d2e3f4a5b", name="new", kind="mirror-3", feature_level=9)
+        coordination = connected(etcd, "new")
+        await coordination.create_cluster(newer)
+        await coordination.close()
+        await refused(config(etcd, "new", tmp_path / "n9"), ConfigError, "at feature level 9, and this version")
+        single = await Node.start(NodeConfig(data_dir=tmp_path / "single", kafka_port=0, http_port=None))
+        await single.stop()
+        await refused(config(etcd, "one", tmp_path / "single"), DirectoryMismatchError, "of a single node")
+        wrong_disk = replace(config(etcd, "one", tmp_path / "n3", "n3"), disks=(tmp_path / "n1" / "disk0",))
+        await refused(wrong_disk, DirectoryMismatchError, "of node 1 of cluster")
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"erasure": "mirror-3"}, "penstock cluster init --kind"),
+        ({"node_id": "3"}, "the cluster gives each node its id"),
+        ({"interconnect_ca": "ca.pem"}, "needs all of interconnect_ca"),
+        ({"interconnect_port": "none"}, "needs a port for the other nodes"),
+        ({"etcd": "10.0.0.1:2379"}, "separated by commas"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(BadSettingError, match=text):
+        load_config({"etcd": "http://10.0.0.1:2379", **settings}, {})

@@ -1,0 +1,72 @@
+"""What an operator does with a cluster: a fourth node, a replaced disk, a changed address, a lost machine, a lost etcd."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.cluster.running_cluster import NAME, RunningCluster, running_cluster, until
+from tests.e2e.running_node import penstock
+
+
+def nodes(cluster: RunningCluster) -> dict[str, dict[str, Any]]:
+    """What `penstock node list` shows, by name."""
+    return {node["name"]: node for node in json.loads(cluster.ok("node", "list", "-o", "json"))}
+
+
+def replace_lost_disk(cluster: RunningCluster) -> int:
+    """A node is lost for good: another takes its place, and it is removed. Returns its number."""
+    shown = nodes(cluster)
+    ids = {name: node["node"] for name, node in shown.items()}
+    standby = next(number for number in (1, 2, 3) if shown[f"n{number}"]["state"] == "standby")
+    cluster.kill(standby)
+    answer = cluster.ok("disk", "replace", f"{ids[f'n{standby}']}:disk0", "--to", f"{ids['n4']}:disk0")
+    assert f"to node {ids['n4']} disk0" in answer
+    cluster.wait_ready(4)
+    until("it is away", lambda: nodes(cluster)[f"n{standby}"]["state"] == "away")
+    assert "is removed" in cluster.ok("node", "remove", str(ids[f"n{standby}"]))
+    assert f"n{standby}" not in nodes(cluster)
+    code, _, errors = cluster.run("node", "remove", str(ids["n4"]))
+    assert (code, "replace its disks first" in errors) == (1, True)
+    return standby
+
+
+def replace_lost_machine(cluster: RunningCluster, number: int) -> None:
+    """The directory of a node is gone: another of the same name has its id, and its disks are refilled."""
+    before = nodes(cluster)[f"n{number}"]["node"]
+    assert cluster.nodes.pop(number).stop() == 0
+    shutil.rmtree(cluster.directory / f"n{number}")
+    cluster.start(number, "--replaces-node", "true")
+    cluster.wait_ready(number)
+    assert nodes(cluster)[f"n{number}"]["node"] == before
+
+
+def test_nodes_disks_machines_and_etcd_are_replaced(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        cluster.use("produce", "t", "first")
+        cluster.start(4)
+        left = replace_lost_disk(cluster)
+        # A node at another address is found there, and the group has a copy on it: it serves without another.
+        cluster.kill(4)
+        cluster.move(4)
+        cluster.start(4)
+        cluster.wait_ready(4)
+        cluster.use("produce", "t", "second")
+        standby = next(number for number in cluster.nodes if number not in (4, cluster.active()))
+        replace_lost_machine(cluster, standby)
+        members = sorted(cluster.nodes)
+        assert left not in members
+        for number in members:
+            assert cluster.nodes.pop(number).stop() == 0
+        cluster.etcd.stop()
+        cluster.etcd.empty()
+        cluster.etcd.start()
+        refused = penstock("up", *cluster.options(4))
+        assert (refused.returncode, b"penstock cluster recover" in refused.stderr) == (1, True), refused.stderr
+        etcd = ("--etcd", cluster.etcd.urls[0], "--name", NAME)
+        recovered = penstock("cluster", "recover", *etcd, "--data-dir", str(tmp_path / "n4"))
+        assert b"is rebuilt" in recovered.stdout, recovered.stderr
+        cluster.start_all(members)
+        assert cluster.use("consume", "t").split() == ["first", "second"]
