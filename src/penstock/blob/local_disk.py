@@ -1,4 +1,5 @@
-"""A local directory as a Disk: one thread writes and syncs, a few read, and the event loop never blocks.
+"""A local directory as a Disk: one thread writes and syncs, a few read. Small writes are done on the event loop while the disk is
+quick; for a sync it waits 2 ms at most.
 
 Every call has a deadline (see disk_threads). A directory or file that is deleted, moved or unmounted while it is open makes
 writes and `check` fail: bytes in a file without a name would be gone with the process. Writes go out in pieces of at most 1 MiB,
@@ -22,9 +23,10 @@ from pathlib import Path
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S, DiskThreads, as_disk_error
 from penstock.blob.probe import DiskProbe
-from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, WritePace
+from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, SYNC_WAIT_S, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
+from penstock.kernels.sync_thread import SyncThread
 
 WRITE_PIECE_BYTES = 1 << 20
 VECTOR_BYTES_MAX = WRITE_PIECE_BYTES + (64 << 10)  # a blob of 1 MiB goes out with its header
@@ -56,7 +58,7 @@ class _OpenFile:
 class _Tail:
     """The growing end of a file: where it stands, what waits to be written, and whether its end is still known."""
 
-    __slots__ = ("failed", "file", "finish", "length", "reserved", "set_aside", "waiting")
+    __slots__ = ("failed", "file", "finish", "in_sync", "length", "reserved", "set_aside", "waiting")
 
     def __init__(self) -> None:
         self.file: _OpenFile | None = None
@@ -66,6 +68,7 @@ class _Tail:
         self.waiting: list[Buffer] = []
         self.finish: list[Callable[[], None]] = []
         self.failed = False
+        self.in_sync: tuple[int, float] | None = None  # bytes that a sync in flight covers, and when it began
 
 
 class LocalDisk:
@@ -96,7 +99,9 @@ class LocalDisk:
         self._readers = DiskThreads(f"penstock-read-{path.name}", READ_THREADS, timeout_s)
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
         self._pace = WritePace(slow_max=MEMORY_SLOW_MAX)
+        self._syncs: SyncThread | None = None
         if durable:
+            self._syncs = SyncThread(f"penstock-sync-{path.name}")
             self._pace = WritePace(slow_max=SYNC_SLOW_MAX, mean_max_s=SYNC_MEAN_MAX_S)
 
     @classmethod
@@ -148,8 +153,12 @@ class LocalDisk:
         finish, tail.finish = tail.finish, []
         reserved = tail.reserved
         self._check_tail(name, tail)
+        in_sync, tail.in_sync = tail.in_sync, None
         try:
-            await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
+            if in_sync is not None:
+                await self._writer.submit(lambda: self._finish_sync(name, tail, *in_sync))
+            if in_sync is None or buffers:
+                await self._writer.submit(lambda: self._write(name, tail, buffers, finish, reserved))
         except BaseException as error:
             raise self._tail_failed(tail, error) from error
         if reserved == 0:
@@ -163,10 +172,9 @@ class LocalDisk:
         buffers, tail.waiting = tail.waiting, []
         finish, tail.finish = tail.finish, []
         try:
-            self._write(name, tail, buffers, finish, tail.reserved)
+            return self._write(name, tail, buffers, finish, tail.reserved, wait_s=SYNC_WAIT_S)
         except BaseException as error:
             raise self._tail_failed(tail, error) from error
-        return True
 
     def _check_tail(self, name: str, tail: _Tail) -> None:
         if tail.failed:
@@ -213,6 +221,8 @@ class LocalDisk:
             fcntl.flock(self._lock.fd, fcntl.LOCK_UN)
         self._writer.stop()
         self._readers.stop()
+        if self._syncs is not None:
+            self._syncs.stop()
         self._tails.clear()
         self._open.clear()
 
@@ -229,6 +239,7 @@ class LocalDisk:
             tail.file is None
             or tail.reserved == 0
             or not self._writer.is_idle
+            or (self._syncs is not None and self._syncs.is_busy)
             or not self._pace.is_quick(self._clock.monotonic())
         ):
             return False
@@ -236,24 +247,43 @@ class LocalDisk:
         return length <= WRITE_AT_ONCE_BYTES and (not tail.reserved or tail.length + length <= tail.set_aside)
 
     def _write(
-        self, name: str, tail: _Tail, buffers: list[Buffer], finish: list[Callable[[], None]], reserved: int | None
-    ) -> None:
+        self,
+        name: str,
+        tail: _Tail,
+        buffers: list[Buffer],
+        finish: list[Callable[[], None]],
+        reserved: int | None,
+        *,
+        wait_s: float | None = None,
+    ) -> bool:
+        """Write and sync. With `wait_s`, wait for the sync only so long; False if it takes longer, then `flush` finishes it."""
         for fill in finish:
             fill()
         try:
-            length = self._write_file(name, tail, buffers, reserved)
+            return self._write_file(name, tail, buffers, reserved, wait_s)
         except OSError:
-            self.probe.failures += 1
-            if tail.file is not None:
-                # Nothing more is written here: give back what was set aside, if the disk still does that.
-                with suppress(OSError):
-                    os.ftruncate(tail.file.fd, tail.length)
+            self._give_up(tail)
             raise
-        tail.length += length
-        self.probe.writes += 1
-        self.probe.bytes_written += length
 
-    def _write_file(self, name: str, tail: _Tail, buffers: list[Buffer], reserved: int | None) -> int:
+    def _finish_sync(self, name: str, tail: _Tail, length: int, began: float) -> None:
+        """Wait for a sync to its end."""
+        assert self._syncs is not None, "only a durable disk syncs"
+        assert tail.file is not None, "it was written to"
+        try:
+            self._syncs.finish()
+            self._note_write(name, tail, tail.file.fd, length, (began, began, self._clock.monotonic()))
+        except OSError:
+            self._give_up(tail)
+            raise
+
+    def _give_up(self, tail: _Tail) -> None:
+        """Count a failure. Nothing more is written to the file: give back what was set aside, if the disk still does that."""
+        self.probe.failures += 1
+        if tail.file is not None:
+            with suppress(OSError):
+                os.ftruncate(tail.file.fd, tail.length)
+
+    def _write_file(self, name: str, tail: _Tail, buffers: list[Buffer], reserved: int | None, wait_s: float | None) -> bool:
         created = tail.file is None
         if tail.file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -270,20 +300,34 @@ class LocalDisk:
             _write_all(fd, buffers, tail.length)
         if reserved == 0:
             os.ftruncate(fd, tail.length + length)
-        if self._durable:
-            written = self._clock.monotonic()
-            os.fdatasync(fd)
+        written = self._clock.monotonic()
+        if self._syncs is None:
+            ended = written
+        else:
+            if wait_s is None:
+                os.fdatasync(fd)
+            elif not self._syncs.sync(fd, wait_s):
+                tail.in_sync = (length, written)
+                return False
             ended = self._clock.monotonic()
-            self.probe.syncs.note(ended - written)
             if created:
                 os.fsync(self._directory.fd)
-        else:
-            ended = self._clock.monotonic()
+        self._note_write(name, tail, fd, length, (began, written, ended))
+        return True
+
+    def _note_write(self, name: str, tail: _Tail, fd: int, length: int, times: tuple[float, float, float]) -> None:
+        """Count a write that is on the disk, by when it began, was in the file, and was synced. FileNotFoundError if the file has
+        been deleted meanwhile."""
+        began, written, ended = times
+        if self._durable:
+            self.probe.syncs.note(ended - written)
         if length <= WRITE_AT_ONCE_BYTES:  # of a long write, its length tells more than the disk's pace
             self._pace.note(began, ended)
         if os.fstat(fd).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, f"{self._path / name} was deleted under the running process")
-        return length
+        tail.length += length
+        self.probe.writes += 1
+        self.probe.bytes_written += length
 
     def _read(self, name: str, offset: int, length: int) -> bytes:
         file = self._opened(name)

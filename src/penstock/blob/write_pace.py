@@ -2,7 +2,7 @@
 
 A write on the loop costs no change of threads, which for a small one takes longer than the write itself; but all connections wait
 for it. So it is done there while the disk is quick, and by a thread from the first slow ones on, until it has been quick for a
-while. A disk that hangs while it counts as quick stops the loop until it answers: the watchdog reports that.
+while. The loop waits for a sync only so long, even on a disk that hangs while it counts as quick (kernels/sync_thread.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ SLOW_FOR_S = 1.0  # after slow writes, at least so long, the thread does them
 MEMORY_SLOW_MAX = 2
 SYNC_SLOW_MAX = 1
 SYNC_MEAN_MAX_S = 0.002  # with a sync, all connections wait for the disk: so long is not felt
+SYNC_WAIT_S = 0.002  # what the loop waits for one sync
 _WEIGHT = 1 / 16  # of the latest write in the mean
 
 

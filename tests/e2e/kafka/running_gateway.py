@@ -45,8 +45,10 @@ class RunningGateway:
         group_options: GroupOptions | None = None,
         use_uvloop: bool = True,
         tls: SSLContext | None = None,
+        durable: bool = False,
     ) -> None:
         self._path = path
+        self._durable = durable
         self._options = options
         self._group_options = group_options
         self._tls = tls
@@ -95,7 +97,7 @@ class RunningGateway:
     async def _start(self, port: int = 0) -> None:
         clock, random = SystemClock(), Random()
         group = GroupConfig(0, Erasure.NONE, (self._path,))
-        self.storage = BlobStorage([group], clock=clock, random=random, durable=False, options=self._group_options)
+        self.storage = BlobStorage([group], clock=clock, random=random, durable=self._durable, options=self._group_options)
         self.broker = await Broker.start(self.storage, self._broker_options, clock=clock, random=random)
         self.gateway = KafkaGateway(
             self.broker,

@@ -17,7 +17,7 @@ import pytest
 from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, local_disk
 from penstock.blob.meta import DiskState
 from penstock.blob.vdisk_host import OnFormed
-from penstock.blob.write_pace import SLOW_S
+from penstock.blob.write_pace import SLOW_S, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from tests.sim_group import BY_HAND, GROUP_ID, payload
@@ -373,3 +373,53 @@ def test_a_small_write_that_fails_leaves_the_end_unknown(tmp_path: Path, monkeyp
             await _store(disk, "a", b"three")
 
     _on_disk(tmp_path, scenario, durable=False)
+
+
+class _HungSync:
+    """Syncs files in the place of SyncThread, and is never done in time; then it may fail."""
+
+    error: OSError | None = None
+
+    def __init__(self, _: str) -> None:
+        self.is_busy = False
+
+    def sync(self, fd: int, wait_s: float) -> bool:
+        self.is_busy = True
+        return False
+
+    def finish(self) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        self.is_busy = False
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize("error", [None, OSError(errno.EIO, "no answer")])
+def test_a_sync_that_the_loop_does_not_wait_for_is_finished_by_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | None
+) -> None:
+    monkeypatch.setattr(local_disk, "SyncThread", _HungSync)
+    monkeypatch.setattr(_HungSync, "error", error)
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("a", 1 << 20)
+        await _store(disk, "a", b"one")
+        disk._pace = WritePace(slow_max=1)  # as of a disk that was quick until now
+        disk.append("a", [b"two"])
+        assert not disk.flush_at_once("a")
+        assert disk.probe.writes == 1, "not before it is synced"
+        disk.append("a", [b"three"])
+        assert not disk.flush_at_once("a"), "not while a sync is in flight"
+        if error is None:
+            await disk.flush("a")
+            assert bytes(await disk.read("a", 0, 11)) == b"onetwothree"
+            assert disk.probe.writes == 3
+        else:
+            with pytest.raises(OSError, match="no answer"):
+                await disk.flush("a")
+            with pytest.raises(OSError, match="its end is unknown"):
+                await disk.flush("a")
+
+    _on_disk(tmp_path, scenario)
