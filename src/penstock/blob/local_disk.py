@@ -1,5 +1,5 @@
 """A local directory as a Disk: one thread writes and syncs, a few read. Small writes are done on the event loop while the disk is
-quick; for a sync it waits 2 ms at most.
+quick, with a sync if it is the only disk there is; for one that may be of several writers the loop waits 2 ms at most.
 
 Every call has a deadline (see disk_threads). A directory or file that is deleted, moved or unmounted while it is open makes
 writes and `check` fail: bytes in a file without a name would be gone with the process. Writes go out in pieces of at most 1 MiB,
@@ -22,15 +22,13 @@ from pathlib import Path
 
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S, DiskThreads, as_disk_error
+from penstock.blob.file_write import VECTOR_BYTES_MAX, VECTOR_MAX, set_aside, write_all, write_vector
 from penstock.blob.probe import DiskProbe
-from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, SYNC_WAIT_S, WritePace
+from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_IN_PLACE_BYTES, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, SYNC_WAIT_S, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from penstock.kernels.sync_thread import SyncThread
 
-WRITE_PIECE_BYTES = 1 << 20
-VECTOR_BYTES_MAX = WRITE_PIECE_BYTES + (64 << 10)  # a blob of 1 MiB goes out with its header
-VECTOR_MAX = 1024
 SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
@@ -82,6 +80,7 @@ class LocalDisk:
         writer: DiskThreads,
         *,
         durable: bool,
+        is_only: bool,
         timeout_s: float,
         clock: Clock,
     ) -> None:
@@ -99,17 +98,23 @@ class LocalDisk:
         self._readers = DiskThreads(f"penstock-read-{path.name}", READ_THREADS, timeout_s)
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
         self._pace = WritePace(slow_max=MEMORY_SLOW_MAX)
-        self._syncs: SyncThread | None = None
+        # One of several disks must delay no other, however slow it becomes.
+        self._syncs = SyncThread(f"penstock-sync-{path.name}") if durable and is_only else None
         if durable:
-            self._syncs = SyncThread(f"penstock-sync-{path.name}")
             self._pace = WritePace(slow_max=SYNC_SLOW_MAX, mean_max_s=SYNC_MEAN_MAX_S)
 
     @classmethod
     async def open(
-        cls, path: Path, *, durable: bool = True, timeout_s: float = DISK_TIMEOUT_S, clock: Clock | None = None
+        cls,
+        path: Path,
+        *,
+        durable: bool = True,
+        is_only: bool = False,
+        timeout_s: float = DISK_TIMEOUT_S,
+        clock: Clock | None = None,
     ) -> LocalDisk:
-        """Take the directory, making it if needed. ConfigError says why it cannot be taken; no call to the disk takes longer
-        than `timeout_s`."""
+        """Take the directory, making it if needed; `is_only` if it is its group's only one. ConfigError says why it cannot be
+        taken; no call to the disk takes longer than `timeout_s`."""
         writer = DiskThreads(f"penstock-write-{path.name}", 1, timeout_s)
         try:
             directory, lock = await writer.submit(partial(_lock_directory, path))
@@ -126,7 +131,8 @@ class LocalDisk:
             writer.stop()
             fcntl.flock(lock.fd, fcntl.LOCK_UN)
             raise
-        return cls(path, directory, lock, writer, durable=durable, timeout_s=timeout_s, clock=clock or SystemClock())
+        clock = clock or SystemClock()
+        return cls(path, directory, lock, writer, durable=durable, is_only=is_only, timeout_s=timeout_s, clock=clock)
 
     @property
     def outlives_power_loss(self) -> bool:
@@ -239,7 +245,7 @@ class LocalDisk:
             tail.file is None
             or tail.reserved == 0
             or not self._writer.is_idle
-            or (self._syncs is not None and self._syncs.is_busy)
+            or (self._durable and (self._syncs is None or self._syncs.is_busy))
             or not self._pace.is_quick(self._clock.monotonic())
         ):
             return False
@@ -292,19 +298,18 @@ class LocalDisk:
         length = sum(map(len, buffers))
         if reserved and tail.length + length > tail.set_aside:
             tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
-            _set_aside(fd, tail.set_aside)
+            set_aside(fd, tail.set_aside)
         began = self._clock.monotonic()
         if length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
-            _write_vector(fd, buffers, length, tail.length)
+            write_vector(fd, buffers, length, tail.length)
         else:
-            _write_all(fd, buffers, tail.length)
+            write_all(fd, buffers, tail.length)
         if reserved == 0:
             os.ftruncate(fd, tail.length + length)
         written = self._clock.monotonic()
-        if self._syncs is None:
-            ended = written
-        else:
-            if wait_s is None:
+        ended = written
+        if self._durable:
+            if self._syncs is None or wait_s is None or length <= SYNC_IN_PLACE_BYTES:
                 os.fdatasync(fd)
             elif not self._syncs.sync(fd, wait_s):
                 tail.in_sync = (length, written)
@@ -392,51 +397,6 @@ class LocalDisk:
             file = tail.file
             if file is not None and not tail.failed and os.fstat(file.fd).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, f"{self._path / name} was deleted under the running process")
-
-
-def _set_aside(fd: int, length: int) -> None:
-    try:
-        os.posix_fallocate(fd, 0, length)
-    except OSError as error:
-        # A file system without preallocation works too, only slower; a nearly full one may still take the write itself.
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOSPC):
-            raise
-
-
-def _write_all(fd: int, buffers: Sequence[Buffer], offset: int) -> None:
-    """Write the buffers one after another from `offset`, in pieces that the kernel takes well."""
-    vector: list[Buffer] = []
-    vector_bytes = 0
-    for buffer in buffers:
-        length = len(buffer)
-        if vector_bytes + length <= VECTOR_BYTES_MAX and len(vector) < VECTOR_MAX:
-            vector.append(buffer)
-            vector_bytes += length
-            continue
-        offset += _write_vector(fd, vector, vector_bytes, offset)
-        if length <= WRITE_PIECE_BYTES:
-            vector, vector_bytes = [buffer], length
-            continue
-        vector, vector_bytes = [], 0
-        view = memoryview(buffer)
-        for begin in range(0, length, WRITE_PIECE_BYTES):
-            piece = view[begin : begin + WRITE_PIECE_BYTES]
-            offset += _write_vector(fd, [piece], len(piece), offset)
-    _write_vector(fd, vector, vector_bytes, offset)
-
-
-def _write_vector(fd: int, vector: list[Buffer], length: int, offset: int) -> int:
-    if not vector:
-        return 0
-    written = os.pwritev(fd, vector, offset)
-    if written < length:
-        # Rare: a short write, as near the end of space. What is left goes out plainly, and then fails plainly.
-        rest = memoryview(b"".join(vector))[written:]
-        while rest:
-            count = os.pwrite(fd, rest, offset + written)
-            written += count
-            rest = rest[count:]
-    return length
 
 
 def _lock_directory(path: Path) -> tuple[_OpenFile, _OpenFile]:

@@ -386,7 +386,9 @@ async def through_races(proxy: GroupProxy, send: Callable[[], Awaitable[Answer]]
 async def open_local_vdisk(config: GroupConfig, order: int, *, durable: bool, timeout_s: float = DISK_TIMEOUT_S) -> Disk:
     """The directory of a VDisk as its disk. OSError if it cannot be used and the group has others; otherwise ConfigError."""
     try:
-        return await LocalDisk.open(config.vdisk_directory(order), durable=durable, timeout_s=timeout_s)
+        return await LocalDisk.open(
+            config.vdisk_directory(order), durable=durable, is_only=config.erasure is Erasure.NONE, timeout_s=timeout_s
+        )
     except ConfigError as error:
         cause = error.__cause__
         if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError) and config.erasure is not Erasure.NONE:

@@ -2,7 +2,11 @@
 
 A write on the loop costs no change of threads, which for a small one takes longer than the write itself; but all connections wait
 for it. So it is done there while the disk is quick, and by a thread from the first slow ones on, until it has been quick for a
-while. The loop waits for a sync only so long, even on a disk that hangs while it counts as quick (kernels/sync_thread.py).
+while.
+
+A disk may hang though it counts as quick. So the loop waits for a sync only so long (kernels/sync_thread.py), unless the write is
+a short one: those come from a lone writer, who would notice what a second thread costs. Such a sync stops the loop for as long as
+the disk hangs, and the watchdog reports that. One of several disks is never synced on the loop.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ MEMORY_SLOW_MAX = 2
 SYNC_SLOW_MAX = 1
 SYNC_MEAN_MAX_S = 0.002  # with a sync, all connections wait for the disk: so long is not felt
 SYNC_WAIT_S = 0.002  # what the loop waits for one sync
+SYNC_IN_PLACE_BYTES = 4 << 10  # a write of so many bytes is of a lone writer
 _WEIGHT = 1 / 16  # of the latest write in the mean
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.blob import local_disk
-from penstock.blob.write_pace import WritePace
+from penstock.blob.write_pace import SYNC_IN_PLACE_BYTES, WritePace
 from penstock.kafka.protocol import errors, keys
 from penstock.kafka.protocol.produce import ProduceResponse
 from penstock.testing.batches import make_batch
@@ -51,7 +51,7 @@ class SlowDisk:
 def test_other_connections_go_on_while_a_sync_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_disk, "SyncThread", SlowDisk)
     monkeypatch.setattr(WritePace, "is_quick", lambda *_: True)  # as on a disk that was quick until now
-    batch = make_batch([b"v"])
+    batch = make_batch([bytes(SYNC_IN_PLACE_BYTES)])
     with RunningGateway(tmp_path, durable=True) as gateway:
         gateway.create_topic("t")
         with RawClient(gateway.port) as writer, RawClient(gateway.port) as other:

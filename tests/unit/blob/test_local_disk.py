@@ -17,17 +17,22 @@ import pytest
 from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, local_disk
 from penstock.blob.meta import DiskState
 from penstock.blob.vdisk_host import OnFormed
-from penstock.blob.write_pace import SLOW_S, WritePace
+from penstock.blob.write_pace import SLOW_S, SYNC_IN_PLACE_BYTES, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from tests.sim_group import BY_HAND, GROUP_ID, payload
 
 
 def _on_disk(
-    path: Path, scenario: Callable[[LocalDisk], Awaitable[None]], *, durable: bool = True, clock: Clock | None = None
+    path: Path,
+    scenario: Callable[[LocalDisk], Awaitable[None]],
+    *,
+    durable: bool = True,
+    is_only: bool = False,
+    clock: Clock | None = None,
 ) -> None:
     async def run() -> None:
-        disk = await LocalDisk.open(path, durable=durable, clock=clock)
+        disk = await LocalDisk.open(path, durable=durable, is_only=is_only, clock=clock)
         try:
             await scenario(disk)
         finally:
@@ -404,17 +409,18 @@ def test_a_sync_that_the_loop_does_not_wait_for_is_finished_by_the_thread(
     monkeypatch.setattr(_HungSync, "error", error)
 
     async def scenario(disk: LocalDisk) -> None:
+        long = b"2" * (SYNC_IN_PLACE_BYTES + 1)
         disk.reserve("a", 1 << 20)
         await _store(disk, "a", b"one")
         disk._pace = WritePace(slow_max=1)  # as of a disk that was quick until now
-        disk.append("a", [b"two"])
+        disk.append("a", [long])
         assert not disk.flush_at_once("a")
         assert disk.probe.writes == 1, "not before it is synced"
         disk.append("a", [b"three"])
         assert not disk.flush_at_once("a"), "not while a sync is in flight"
         if error is None:
             await disk.flush("a")
-            assert bytes(await disk.read("a", 0, 11)) == b"onetwothree"
+            assert bytes(await disk.read("a", 0, len(long) + 8)) == b"one" + long + b"three"
             assert disk.probe.writes == 3
         else:
             with pytest.raises(OSError, match="no answer"):
@@ -422,4 +428,18 @@ def test_a_sync_that_the_loop_does_not_wait_for_is_finished_by_the_thread(
             with pytest.raises(OSError, match="its end is unknown"):
                 await disk.flush("a")
 
-    _on_disk(tmp_path, scenario)
+    _on_disk(tmp_path, scenario, is_only=True)
+
+
+@pytest.mark.parametrize("is_only", [True, False])
+def test_only_the_only_disk_is_synced_by_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_only: bool) -> None:
+    writes = _Writes(monkeypatch)
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("a", 1 << 20)
+        for _ in range(40):
+            await _store(disk, "a", b"small")
+
+    _on_disk(tmp_path, scenario, clock=writes, is_only=is_only)
+    assert not writes.by_the_loop[0]
+    assert writes.by_the_loop[-1] == is_only
