@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.main import main
-from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
-from tests.e2e.running_node import RunningNode, penstock, running_node
+from tests.e2e.cluster.machines import Machines
+from tests.e2e.coordination.etcd_process import HERE, EtcdCluster, Host, running_etcd
+from tests.e2e.running_node import PENSTOCK, RunningNode, penstock, running_node
 from tests.ports import free_ports
 
 WAIT_S = 30.0
 NAME = "tested"
+TLS = Path(__file__).parents[1] / "interconnect" / "tls"
 
 
 def until(what: str, ready: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
@@ -34,12 +36,13 @@ def until(what: str, ready: Callable[[], Any], timeout_s: float = WAIT_S) -> Any
 class RunningCluster:
     """Nodes by number, each with ports and a directory of its own, which it keeps when it is started again."""
 
-    def __init__(self, directory: Path, etcd: EtcdCluster, stack: ExitStack) -> None:
+    def __init__(self, directory: Path, etcd: EtcdCluster, stack: ExitStack, machines: Machines | None = None) -> None:
         self.directory = directory
         self.etcd = etcd
         self.etcd_options = ("--etcd", ",".join(etcd.urls), "--cluster-name", NAME)
         self.nodes: dict[int, RunningNode] = {}
         self._stack = stack
+        self._machines = machines
         self._ports: dict[int, list[int]] = {}
 
     def options(self, number: int) -> list[str]:
@@ -47,12 +50,25 @@ class RunningCluster:
         kafka, http, interconnect = self._ports.setdefault(number, free_ports(3))
         ports = {"kafka": kafka, "http": http, "interconnect": interconnect}
         named = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
-        return [*self.etcd_options, "--node-name", f"n{number}", "--data-dir", str(self.directory / f"n{number}"), *named]
+        place = ["--node-name", f"n{number}", "--data-dir", str(self.directory / f"n{number}"), "--host", self.host(number)]
+        return [*self.etcd_options, *place, *named, *self._tls_options()]
+
+    def _tls_options(self) -> list[str]:
+        """Between machines nodes show certificates."""
+        if self._machines is None:
+            return []
+        files = {"ca": "ca_a.pem", "cert": "node_a.pem", "key": "node_a.key.pem"}
+        return [word for kind, file in files.items() for word in (f"--interconnect-{kind}", str(TLS / file))]
+
+    def host(self, number: int) -> str:
+        """The address of a node."""
+        return "127.0.0.1" if self._machines is None else self._machines.address(number)
 
     def start(self, number: int, *more: str) -> RunningNode:
         """Start a node, or start it again."""
         argv = [*self.options(number), *more]
-        node = self._stack.enter_context(running_node(self.log(number), argv))
+        program = PENSTOCK if self._machines is None else (*self._machines.run_by(number), *PENSTOCK)
+        node = self._stack.enter_context(running_node(self.log(number), argv, program))
         self.nodes[number] = node
         return node
 
@@ -75,7 +91,7 @@ class RunningCluster:
 
     def readiness(self, number: int) -> Mapping[str, Any]:
         """What /readyz of a node shows; nothing if it does not answer."""
-        url = f"http://127.0.0.1:{self._ports[number][1]}/readyz"
+        url = f"http://{self.host(number)}:{self._ports[number][1]}/readyz"
         try:
             with urllib.request.urlopen(url, timeout=2.0) as response:
                 return dict(json.loads(response.read()))
@@ -103,7 +119,7 @@ class RunningCluster:
     @property
     def bootstrap(self) -> str:
         """The Kafka listeners of all nodes."""
-        return ",".join(f"127.0.0.1:{ports[0]}" for ports in self._ports.values())
+        return ",".join(f"{self.host(number)}:{ports[0]}" for number, ports in self._ports.items())
 
     def ok(self, *argv: str) -> str:
         """Run a command of an operator that must succeed; what it printed."""
@@ -120,18 +136,22 @@ class RunningCluster:
 
     def use(self, *argv: str) -> str:
         """Run a command of a Kafka client against the node that serves; what it printed."""
-        kafka = f"127.0.0.1:{self._ports[self.active()][0]}"
+        active = self.active()
+        kafka = f"{self.host(active)}:{self._ports[active][0]}"
         done = penstock(*argv, variables={"PENSTOCK_BOOTSTRAP": kafka})
         assert done.returncode == 0, (argv, done.stdout, done.stderr)
         return done.stdout.decode()
 
 
 @contextmanager
-def running_cluster(directory: Path, nodes: int = 3, kind: str = "mirror-3") -> Iterator[RunningCluster]:
-    """A cluster that serves."""
+def running_cluster(
+    directory: Path, nodes: int = 3, kind: str = "mirror-3", machines: Machines | None = None
+) -> Iterator[RunningCluster]:
+    """A cluster that serves, each node on a machine of its own if there are `machines`, and etcd on the last of them."""
     with ExitStack() as stack:
-        etcd = stack.enter_context(running_etcd(directory))
-        cluster = RunningCluster(directory, etcd, stack)
+        host = HERE if machines is None else Host(machines.address(machines.count), machines.run_by(machines.count))
+        etcd = stack.enter_context(running_etcd(directory, host=host))
+        cluster = RunningCluster(directory, etcd, stack, machines)
         cluster.ok("cluster", "init", "--kind", kind)
         cluster.start_all(range(1, nodes + 1))
         cluster.active()

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -48,13 +49,25 @@ def _build(folder: Path, run_go: RunGo) -> Path:
     return folder / "etcd"
 
 
+class Host(NamedTuple):
+    """Where members run: an address, and what runs a command there."""
+
+    address: str
+    run_by: tuple[str, ...] = ()
+
+
+HERE = Host("127.0.0.1")
+
+
 class EtcdMember:
     """One member, and where it listens."""
 
-    def __init__(self, directory: Path, name: str, client_port: int, peer_port: int, scheme: str = "http") -> None:
+    def __init__(self, directory: Path, name: str, ports: tuple[int, int], scheme: str, host: Host) -> None:
+        client_port, peer_port = ports
         self.directory = directory / name
         self.name = name
-        self.url = f"{scheme}://127.0.0.1:{client_port}"
+        self.url = f"{scheme}://{host.address}:{client_port}"
+        self._run_by = host.run_by
         self.peer_url = f"http://127.0.0.1:{peer_port}"
         self._process: subprocess.Popen[bytes] | None = None
         self._log = directory / f"{name}.log"
@@ -62,7 +75,7 @@ class EtcdMember:
     def start(self, cluster: str, options: Sequence[str] = ()) -> None:
         """Start it, or start it again with what it has on disk."""
         command = [
-            *(program("etcd"), "--name", self.name, "--data-dir", str(self.directory)),
+            *(*self._run_by, program("etcd"), "--name", self.name, "--data-dir", str(self.directory)),
             *("--listen-client-urls", self.url, "--advertise-client-urls", self.url),
             *("--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url),
             *("--initial-cluster", cluster, "--initial-cluster-token", "test", "--log-level", "warn", "--unsafe-no-fsync"),
@@ -98,10 +111,13 @@ class EtcdMember:
 class EtcdCluster:
     """Members of one cluster."""
 
-    def __init__(self, directory: Path, members: int, *, scheme: str = "http", options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, members: int, *, scheme: str = "http", options: Sequence[str] = (), host: Host = HERE
+    ) -> None:
         ports = free_ports(2 * members)
         self.directory = directory
-        self.members = [EtcdMember(directory, f"m{at}", ports[2 * at], ports[2 * at + 1], scheme) for at in range(members)]
+        pairs = list(zip(ports[::2], ports[1::2], strict=True))
+        self.members = [EtcdMember(directory, f"m{at}", pair, scheme, host) for at, pair in enumerate(pairs)]
         self._options = options
         self.ctl_options: tuple[str, ...] = ()
 
@@ -171,10 +187,10 @@ class EtcdCluster:
 
 @contextmanager
 def running_etcd(
-    directory: Path, members: int = 1, *, scheme: str = "http", options: Sequence[str] = ()
+    directory: Path, members: int = 1, *, scheme: str = "http", options: Sequence[str] = (), host: Host = HERE
 ) -> Iterator[EtcdCluster]:
     """A cluster that serves, killed at the end."""
-    cluster = EtcdCluster(directory, members, scheme=scheme, options=options)
+    cluster = EtcdCluster(directory, members, scheme=scheme, options=options, host=host)
     try:
         cluster.start()
         yield cluster
