@@ -54,6 +54,13 @@ def test_named_source_files_exist(page: Path) -> None:
     assert sorted(name for name in names if not any(file.endswith(f"/{name}") for file in files)) == []
 
 
+def test_only_one_page_says_how_to_install() -> None:
+    """There is no release yet, so no page may send readers to a package index."""
+    saying = [_name(page) for page in PAGES if re.search(r"pip install '?penstock", page.read_text(encoding="utf-8"))]
+    generated = ["docs/reference/cli.md", "docs/reference/configuration.md"]  # of messages where it is installed already
+    assert sorted(set(saying) - set(generated)) == ["docs/how-to/install.md"]
+
+
 def _calls() -> list[tuple[str, list[str]]]:
     """Every call of ours in every shell block: where it stands, and its words."""
     found = []
