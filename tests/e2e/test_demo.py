@@ -53,6 +53,12 @@ def test_it_stays_until_it_is_told_to_stop(tmp_path: Path) -> None:
         bootstrap = said.partition("clients at ")[2].split()[0]
         before = _ends(bootstrap)
         assert wait_until(lambda: _ends(bootstrap) > before, 20), "live data goes on"
+        assert penstock("topic", "delete", EVENTS, "--yes", "--bootstrap", bootstrap).returncode == 0
+        while "was deleted; it is created again" not in said:
+            line = demo.stdout.readline()
+            assert line, said
+            said += line
+        assert wait_until(lambda: b'"end"' in (ends := _ends(bootstrap)) and ends != _ends(bootstrap), 60), "and after a deletion"
         demo.send_signal(signal.SIGINT)
         assert demo.wait(30) == 0
     assert penstock("topic", "list", "--bootstrap", bootstrap, "--timeout", "1").returncode == 3, "its broker is gone too"

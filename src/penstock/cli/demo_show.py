@@ -23,6 +23,7 @@ EVENTS, TOTALS, GROUP = "shop.events", "shop.totals", "slow-reader"
 PARTITIONS: Final = {EVENTS: 3, TOTALS: 1}
 SPARK_START_S: Final = 60.0
 WINDOWS_S: Final = 60.0
+LOOK_S: Final = 2.0
 AWAY_S: Final = 0.3
 "How long the broker stays down."
 
@@ -37,6 +38,7 @@ class Show:
         self._spark: DemoSpark | None = None
         self._lines = Lines()
         self._verdicts: list[Verdict] = []
+        self._looked = 0.0
 
     def run(self) -> bool:
         """Everything in its turn; whether all of it held."""
@@ -56,13 +58,13 @@ class Show:
         took = self._node.start()
         self._lines.act("broker", f"ready after {took:.1f} s: Kafka clients at {self._node.bootstrap}")
         self._lines.act("console", self._node.console)
-        bootstrap, rate = self._node.bootstrap, self._options.rate
-        _make_topics(bootstrap)
-        sender = Sender(bootstrap, EVENTS, rate, Random(1))
-        reader = SlowReader(bootstrap, EVENTS, GROUP, rate * SLOW_SHARE, Random())
-        sender.start()
-        reader.start()
-        self._lines.act("events", f"{rate:,} events per second, acknowledged after fsync; {GROUP} is slower than that")
+        present = set(PARTITIONS) - set(_make_topics(self._node.bootstrap))
+        if present:
+            raise CommandError(f"a demo has run in this directory before: it has {', '.join(present)}; give another --dir")
+        sender, reader = self._start_traffic()
+        self._lines.act(
+            "events", f"{self._options.rate:,} events per second, acknowledged after fsync; {GROUP} is slower than that"
+        )
         self._start_spark()
         self._say_what_to_paste()
         try:
@@ -74,6 +76,14 @@ class Show:
             sender.end()
             reader.end()
         return all(verdict.held for verdict in self._verdicts)
+
+    def _start_traffic(self) -> tuple[Sender, SlowReader]:
+        bootstrap, rate = self._node.bootstrap, self._options.rate
+        sender = Sender(bootstrap, EVENTS, rate, Random(1))
+        reader = SlowReader(bootstrap, EVENTS, GROUP, rate * SLOW_SHARE, Random())
+        sender.start()
+        reader.start()
+        return sender, reader
 
     def _start_spark(self) -> None:
         reason = "--no-spark was given" if self._options.no_spark else missing()
@@ -90,10 +100,12 @@ class Show:
         began = time.monotonic()
         half = self._options.seconds / 2
         while (past := time.monotonic() - began) < half or (self._spark_is_starting() and past < SPARK_START_S):
+            self._raise_failures(sender, reader)
             self._watch(sender, reader)
         self._kill(sender)
         began = time.monotonic()
         while time.monotonic() - began < half:
+            self._raise_failures(sender, reader)
             self._watch(sender, reader)
         sender.hold()
         self._raise_failures(sender, reader)
@@ -130,16 +142,40 @@ class Show:
         self._lines.act("ok" if verdict.held else "FAILED", verdict.what)
 
     def _stay(self, sender: Sender, reader: SlowReader) -> None:
+        """Goes on until Ctrl-C, whatever people try meanwhile: deleted topics are created again, and traffic that fails restarts."""
         self._lines.text(f"\nIt keeps running until Ctrl-C. Open {self._node.console}, or paste one of the commands above.")
         sender.go_on()
         try:
             while True:
+                if self._is_broken(sender, reader):
+                    sender.end()
+                    reader.end()
+                    sender, reader = self._start_traffic()
                 self._watch(sender, reader)
         except KeyboardInterrupt:
             self._lines.clear()
+        finally:
+            sender.end()
+            reader.end()
+
+    def _is_broken(self, sender: Sender, reader: SlowReader) -> bool:
+        """Whether traffic has to restart. Looks every few seconds, creates deleted topics again, and drops a Spark that failed."""
+        if time.monotonic() - self._looked < LOOK_S:
+            return False
+        self._looked = time.monotonic()
+        if self._spark is not None and self._spark.failure is not None:
+            self._lines.act("spark", f"stopped: {self._spark.failure}")
+            self._spark.stop()
+            self._spark = None
+        again = _make_topics(self._node.bootstrap)
+        for name in again:
+            self._lines.act("topic", f"{name} was deleted; it is created again")
+        failures = [f"{who} restarts: {part.failure}" for who, part in (("sender", sender), (GROUP, reader)) if part.failure]
+        for failure in failures:
+            self._lines.act("events", failure)
+        return EVENTS in again or bool(failures)
 
     def _watch(self, sender: Sender, reader: SlowReader) -> None:
-        self._raise_failures(sender, reader)
         behind = sender.acknowledged - sum(reader.positions.values())
         figures = [f"{sender.acknowledged:,} events", f"{GROUP} lag {behind:,}"]
         if self._spark is not None:
@@ -192,17 +228,17 @@ class Lines:
             sys.stdout.write("\r\x1b[K")
 
 
-def _make_topics(bootstrap: str) -> None:
+def _make_topics(bootstrap: str) -> list[str]:
+    """Creates the topics of the demo. Returns those that were not there."""
     wanted = [topics.CreatableTopic(name=name, num_partitions=count, replication_factor=-1) for name, count in PARTITIONS.items()]
     with CommandClient(bootstrap) as client:
         answer = client.call(
             keys.CREATE_TOPICS, topics.CreateTopicsRequest(topics=wanted, timeout_ms=30_000), topics.CreateTopicsResponse
         )
     for item in answer.topics:
-        if item.error_code == errors.TOPIC_ALREADY_EXISTS:
-            raise CommandError(f"a demo has run in this directory before: topic {item.name!r} exists; give another --dir")
-        if item.error_code:
+        if item.error_code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):
             raise RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message)
+    return [item.name for item in answer.topics if not item.error_code]
 
 
 def _interrupt(*_: object) -> None:

@@ -142,18 +142,20 @@ class SlowReader(_Thread):
             arrivals = Consumer(client, topic, dict.fromkeys(numbers, 0), {}).read()
             waiting: deque[tuple[int, Record]] = deque()
             due = 0.0
-            while not self._ending.wait(TICK_S):
-                if time.monotonic() - self._heard > HEARTBEAT_S:
-                    self._heartbeat(node, topic.topic_id, numbers)
-                if not waiting:
-                    waiting.extend(next(arrivals))
-                due += self._rate * TICK_S
-                handled = [waiting.popleft() for _ in range(min(int(due), len(waiting)))]
-                due -= int(due)
-                if handled:
-                    self._commit(node, {number: record.offset + 1 for number, record in handled})
-            self._epoch = LEAVE_EPOCH
-            self._heartbeat(node, topic.topic_id, numbers)
+            try:
+                while not self._ending.wait(TICK_S):
+                    if time.monotonic() - self._heard > HEARTBEAT_S:
+                        self._heartbeat(node, topic.topic_id, numbers)
+                    if not waiting:
+                        waiting.extend(next(arrivals))
+                    due += self._rate * TICK_S
+                    handled = [waiting.popleft() for _ in range(min(int(due), len(waiting)))]
+                    due -= int(due)
+                    if handled:
+                        self._commit(node, {number: record.offset + 1 for number, record in handled})
+            finally:
+                self._epoch = LEAVE_EPOCH
+                self._heartbeat(node, topic.topic_id, numbers)
 
     def _heartbeat(self, node: int, topic_id: bytes, numbers: list[int]) -> None:
         """Say that it is there, what it reads, and what it has."""
