@@ -147,6 +147,10 @@ class SystemTablet:
         """What a key keeps in memory; None if there is no such key."""
         return self._live().head(key)
 
+    def size(self, key: bytes) -> int:
+        """The bytes of a value; 0 if there is no such key."""
+        return self._live().size(key)
+
     def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
         """Keys with begin <= key < end as they are now."""
         return self._live().keys(begin, end)

@@ -32,7 +32,7 @@ from penstock.tablet.commands import (
     TabletStatus,
 )
 from penstock.tablet.garbage import Garbage
-from penstock.tablet.key_index import Chain, Change, KeyIndex, Value
+from penstock.tablet.key_index import Chain, Change, KeyIndex, Value, value_size
 from penstock.tablet.log_format import Append, Place, SnapshotMark, encode_change, encode_page
 from penstock.tablet.pending import QUESTIONS, Outcome
 from penstock.tablet.probe import TabletProbe
@@ -169,6 +169,11 @@ class KvTablet:
         """What a key keeps in memory: a small value, or the head of a long one. None if there is no such key."""
         value = self.index.values.get(key)
         return value.head if isinstance(value, Chain) else value
+
+    def size(self, key: bytes) -> int:
+        """The bytes of a value, its head not counted; 0 if there is no such key."""
+        value = self.index.values.get(key)
+        return 0 if value is None else value_size(value)
 
     def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
         """Keys with begin <= key < end as they are now."""

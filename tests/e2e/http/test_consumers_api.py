@@ -197,6 +197,17 @@ def test_a_durable_name_of_streams_is_shown_and_moved(api: ApiClient, node: Runn
     assert api.call("GET", "/streams/nothing").status == 404
 
 
+def test_a_large_payload_is_sized_and_downloaded(api: ApiClient, node: RunningNode) -> None:
+    listener = node.ready["listeners"]["stream_http"]
+    payload = bytes(range(256)) * 12_000
+    assert ApiClient(listener["host"], listener["port"]).send("POST", "/streams/files", payload).status == 200
+    (message,) = api.get("/topics/files/messages")["items"]
+    assert message["payload"]["size"] == api.get("/streams/files")["payload_bytes"] == len(payload)
+    downloaded = api.call("GET", f"/streams/files/payloads/{message['offset']}")
+    assert (downloaded.body, downloaded.headers["content-disposition"].partition(";")[0]) == (payload, "attachment")
+    assert api.call("GET", "/streams/files/payloads/77").status == 404
+
+
 def test_a_durable_name_of_a_pattern_is_shown_in_every_subject_of_it(api: ApiClient, node: RunningNode) -> None:
     listener = node.ready["listeners"]["stream_http"]
     streams = ApiClient(listener["host"], listener["port"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import islice
 from random import Random
 from struct import Struct
 from typing import Final, NamedTuple
@@ -215,6 +216,18 @@ class PayloadStore:
             await self._tablet.execute(Request(tuple(commands), makes_room=True))
             gone += len(commands) // 2
         return gone
+
+    def bytes_of(self, topic_id: UUID, payloads_max: int) -> int | None:
+        """The bytes of all payloads of a topic; None if there are more than `payloads_max`, which takes too long to add up."""
+        begin = b"o" + topic_id.bytes
+        keys = list(islice(self._tablet.keys(begin, begin + b"\xff" * 9), payloads_max + 1))
+        if len(keys) > payloads_max:
+            return None
+        return sum(
+            self._tablet.size(part)
+            for key in keys
+            for part in self._tablet.keys(*_part_range(_object_of(self._tablet.head(key) or b"")))
+        )
 
     def sizes(self) -> tuple[int, int]:
         """How many payloads belong to messages, and how many uploads do not yet."""

@@ -51,6 +51,7 @@ PAYLOADS_TABLET: Final = 7
 INLINE_BYTES_MAX: Final = 1 << 20
 FETCH_BYTES_MAX: Final = 8 << 20
 PART_OF_READ: Final = 1 << 20
+PAYLOADS_SUMMED_MAX: Final = 2000
 NOTE_BYTES_MAX: Final = 4096  # of the headers of a dead letter that say where it is from
 ACK_WAIT_S_MAX: Final = 365 * 86_400.0
 
@@ -333,6 +334,16 @@ class Streams:
         """Where in the topic of a subject the first message with a higher sequence is; None if there is no such subject."""
         target = self.directory.at_hand(subject)
         return None if target is None else target.runs.offset_after(sequence)
+
+    def sequence_at(self, subject: str, offset: int) -> int | None:
+        """The sequence of the message at an offset of the topic of a subject; None if it has none."""
+        target = self.directory.at_hand(subject)
+        return None if target is None else target.runs.sequence_of(offset)
+
+    def payload_bytes(self, subject: str) -> int | None:
+        """The bytes of all payloads of a subject outside the log; None if it is unknown or has too many to add them up."""
+        target = self.directory.at_hand(subject)
+        return None if target is None else self.payloads.bytes_of(target.topic_id, PAYLOADS_SUMMED_MAX)
 
     def consumers(self, subject: str) -> list[ConsumerPosition]:
         """Every durable consumer of a subject, also by a pattern; of a pattern, all consumers of what it stands for."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from penstock.broker import TooManyAttemptsError, TopicExistsError, UnknownTopicError, UnknownUserError
 from penstock.broker.groups import NonEmptyGroupError, SubscribedTopicError, UnknownGroupError, UnknownMemberError
 from penstock.broker.namespace import NoSuchNodeError
+from penstock.broker.streams import UnknownMessageError
 from penstock.core.errors import (
     ClosedError,
     FencedError,
@@ -64,6 +65,7 @@ STATUSES: Final[dict[type[PenstockError], int]] = {
     UnknownUserError: 404,
     UnknownGroupError: 404,
     UnknownMemberError: 404,
+    UnknownMessageError: 404,
     NoSuchNodeError: 404,
     TopicExistsError: 409,
     NonEmptyGroupError: 409,

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Final
 
 import msgspec
+from aiohttp import web
 
 from penstock.broker import Operation
-from penstock.broker.streams import StreamEngine
+from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.errors import PenstockError
 from penstock.server.http.consumer_directory import ConsumerDirectory, last_sequence_of
 from penstock.server.http.errors import NotFoundError
 from penstock.server.http.node_context import NodeContext
-from penstock.server.http.route import Call, Nothing, Paging, RequestModel, Resource, ResponseModel, Route
+from penstock.server.http.route import Call, Count, Nothing, Paging, RequestModel, Resource, ResponseModel, Route
+from penstock.server.http.throttle import throttle_reader
+
+PAYLOAD: Final = "/streams/{subject}/payloads/{offset}"
 
 
 class SubjectNames(RequestModel, frozen=True):
     """The subject in the path."""
 
     subject: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+
+
+class PayloadNames(RequestModel, frozen=True):
+    """The message in the path, by its offset in the topic of its subject."""
+
+    subject: Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+    offset: Count
 
 
 class SubjectView(ResponseModel, frozen=True):
@@ -51,12 +63,13 @@ class DurableConsumerView(ResponseModel, frozen=True):
 
 
 class SubjectDetail(ResponseModel, frozen=True):
-    """A subject with its durable consumers."""
+    """A subject with its durable consumers. Payloads outside the log are not in `bytes`; their size is null if it is unknown."""
 
     subject: str
     last_sequence: int | None
     messages: int | None
     bytes: int | None
+    payload_bytes: int | None
     consumers: list[DurableConsumerView]
 
 
@@ -72,6 +85,7 @@ class StreamResource(Resource):
         return [
             Route("GET", "/streams", self.list_subjects, "subjects of streams"),
             Route("GET", "/streams/{subject}", self.show, "one subject and its durable consumers", (404,)),
+            Route("GET", PAYLOAD, self.download, "the payload of a message", (404,), media_type="application/octet-stream"),
         ]
 
     async def list_subjects(self, call: Call[Nothing, Paging, Nothing]) -> SubjectsView:
@@ -104,6 +118,7 @@ class StreamResource(Resource):
             last_sequence=shown.last_sequence,
             messages=shown.messages,
             bytes=shown.bytes,
+            payload_bytes=engine.payload_bytes(name) if isinstance(engine, Streams) else None,
             consumers=[
                 DurableConsumerView(
                     name=durable,
@@ -115,6 +130,31 @@ class StreamResource(Resource):
                 for durable, place in places
             ],
         )
+
+    async def download(self, call: Call[PayloadNames, Nothing, Nothing]) -> web.StreamResponse:
+        """GET /streams/{subject}/payloads/{offset}: always a download, never rendered by a browser."""
+        name, offset = call.names.subject, call.names.offset
+        call.caller.check_topic(Operation.READ, name)
+        engine = self._context.streams
+        sequence = engine.sequence_at(name, offset) if isinstance(engine, Streams) else None
+        if engine is None or sequence is None:
+            raise NotFoundError(
+                f"subject {name!r} has no message at offset {offset}; GET /api/v1/streams/{name} says what it has"
+            )
+        message, size = await engine.payload_of(sequence)
+        file = re.sub(r"[^a-zA-Z0-9._-]", "_", f"{name}-{sequence}")
+        headers = {
+            "Content-Disposition": f'attachment; filename="{file}.bin"',
+            "Content-Length": str(size),
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "Content-Type": "application/octet-stream",
+        }
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(call.request)
+        async for part in engine.read_payload(message):
+            await throttle_reader(self._context.broker, call.caller, len(part))
+            await response.write(part)
+        return response
 
     async def _subject(self, engine: StreamEngine, name: str) -> SubjectView:
         messages = size = None
