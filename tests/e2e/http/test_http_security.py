@@ -99,6 +99,15 @@ def test_a_user_sees_what_rules_let_it_see(reader: ApiClient, admin: ApiClient) 
     assert reader.post("/consumers/mine-group/reset", {"topic": "mine", "to": "latest", "dry_run": True})["items"]
 
 
+def test_a_user_learns_what_it_may_do_and_signs_out(reader: ApiClient, admin: ApiClient) -> None:
+    assert reader.get("/rights", kind="topic", name="mine")["operations"] == ["READ", "DESCRIBE"]
+    assert reader.get("/rights", kind="topic", name="other")["operations"] == []
+    assert reader.get("/rights", kind="cluster")["operations"] == []
+    assert "READ" in reader.get("/rights", kind="topic")["operations"], "of some topic"
+    assert {"CREATE", "ALTER"} <= set(admin.get("/rights", kind="cluster")["operations"])
+    assert reader.call("POST", "/sign-out", {}).headers["clear-site-data"] == '"cookies"'
+
+
 @pytest.mark.parametrize(
     ("request_line", "body"),
     [

@@ -15,6 +15,7 @@ from penstock.server.http.queues import QueueResource
 from penstock.server.http.registrations import RegistrationResource
 from penstock.server.http.route import Resource
 from penstock.server.http.settings import SettingResource
+from penstock.server.http.signed_in import SignedInResource
 from penstock.server.http.storage import StorageResource
 from penstock.server.http.streams import StreamResource
 from penstock.server.http.tail import TailResource
@@ -43,4 +44,5 @@ def api_resources(context: NodeContext) -> list[Resource]:
         PipelineResource(context),
         SettingResource(context),
         UserResource(context),
+        SignedInResource(),
     ]

@@ -20,6 +20,10 @@ class Caller:
         """Whether it may do something with a resource."""
         return self.access is None or self.access.allows(self.principal, self.host, operation, kind, name)
 
+    def may_some(self, operation: Operation, kind: ResourceKind) -> bool:
+        """Whether it may do something with at least one resource of a kind."""
+        return self.access is None or self.access.allows_some(self.principal, self.host, operation, kind)
+
     def check(self, operation: Operation, kind: ResourceKind, name: str) -> None:
         """Raises NotAllowedError unless the caller may. Checked before the lookup, so that existence is not revealed."""
         if not self.may(operation, kind, name):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar, get_args, get_type_hints
 
@@ -100,6 +100,7 @@ class Route:
     summary: str
     errors: tuple[int, ...] = ()
     media_type: str = JSON_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict)  # of responses that the route encodes
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class Route:
         answer = await self.handler(Call(request, caller, names, query, body))
         if isinstance(answer, web.StreamResponse):
             return answer
-        return web.Response(body=msgspec.json.encode(answer), content_type=JSON_TYPE)
+        return web.Response(body=msgspec.json.encode(answer), content_type=JSON_TYPE, headers=self.headers)
 
 
 class Resource(ABC):
