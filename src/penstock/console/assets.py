@@ -81,6 +81,23 @@ def mount(app: web.Application) -> None:
             raise web.HTTPNotFound(text="No such file of the console; reload the page, it may be of another version.")
         return asset.answer(request)
 
+    @web.middleware
+    async def serve_unknown(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Shows people who mistype an address a page that says so; programs get the JSON of the API."""
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            if (
+                request.method != "GET"
+                or "text/html" not in request.headers.get("Accept", "")
+                or request.path.startswith("/api/")
+            ):
+                raise
+            answer = page.answer(request)
+            answer.set_status(404)
+            return answer
+
+    app.middlewares.append(serve_unknown)
     app.router.add_get("/", serve_page)
     app.router.add_get(f"/{{page:{'|'.join(PAGES)}}}{{rest:(?:/.*)?}}", serve_page)
     app.router.add_get(_PREFIX + "/{name:.+}", serve_asset)

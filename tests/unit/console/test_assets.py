@@ -100,6 +100,13 @@ def test_pages_are_served_and_other_paths_are_left_alone() -> None:
     assert statuses == dict.fromkeys(paths, 200) | dict.fromkeys(others, 404)
 
 
+def test_people_at_an_unknown_address_get_a_page_that_says_so() -> None:
+    answers = _answers(["/nowhere", "/api/v1/nothing"], accept="text/html,*/*")
+    assert answers["/nowhere"][0] == 404
+    assert '<div id="app">' in answers["/nowhere"][2]
+    assert '<div id="app">' not in answers["/api/v1/nothing"][2]
+
+
 def test_files_are_kept_for_ever_and_the_page_is_not() -> None:
     _, headers, page = _answers(["/"])["/"]
     assert (headers["Cache-Control"], headers["Content-Encoding"]) == ("no-cache", "gzip")
@@ -113,7 +120,7 @@ def test_files_are_kept_for_ever_and_the_page_is_not() -> None:
     assert answers[script][1]["Content-Type"] == "text/javascript; charset=utf-8"
 
 
-def _answers(paths: Sequence[str]) -> dict[str, tuple[int, Mapping[str, str], str]]:
+def _answers(paths: Sequence[str], accept: str = "*/*") -> dict[str, tuple[int, Mapping[str, str], str]]:
     """Status, headers and text of each path of an application that has nothing but the console."""
 
     async def ask() -> dict[str, tuple[int, Mapping[str, str], str]]:
@@ -122,7 +129,7 @@ def _answers(paths: Sequence[str]) -> dict[str, tuple[int, Mapping[str, str], st
         found: dict[str, tuple[int, Mapping[str, str], str]] = {}
         async with TestClient(TestServer(app)) as client:
             for path in paths:
-                async with client.get(URL(path, encoded=True)) as response:
+                async with client.get(URL(path, encoded=True), headers={"Accept": accept}) as response:
                     found[path] = (response.status, response.headers, (await response.read()).decode(errors="replace"))
         return found
 
