@@ -65,9 +65,10 @@ class GroupView(ResponseModel, frozen=True):
 
 
 class StorageView(ResponseModel, frozen=True):
-    """All storage of the node."""
+    """All storage of the node. `topic_bytes` is the size of all messages, as topics show it: one copy, without garbage."""
 
     groups: list[GroupView]
+    topic_bytes: int
 
 
 class ScrubStart(ResponseModel, frozen=True):
@@ -116,7 +117,11 @@ class StorageResource(Resource):
     async def show(self, call: Call[Nothing, Nothing, Nothing]) -> StorageView:
         """GET /storage."""
         call.caller.check_cluster(Operation.DESCRIBE)
-        return StorageView(groups=[await self._group(config) for config in self._context.storage.groups()])
+        topics = (await self._context.figures.snapshot()).topics.values()
+        return StorageView(
+            groups=[await self._group(config) for config in self._context.storage.groups()],
+            topic_bytes=sum(figures.size for figures in topics),
+        )
 
     async def begin_scrub(self, call: Call[Nothing, Nothing, Nothing]) -> ScrubStart:
         """POST /storage/scrub."""
