@@ -4,6 +4,8 @@ import { sentence } from "./format";
 import { href, type Query } from "./router";
 
 export const API = "/api/v1";
+/** The event of a request that the node did not answer. */
+export const UNREACHABLE = "penstock-unreachable";
 
 /** What the API answers with, by the names that its document gives: Schemas["TopicView"]. */
 export type Schemas = components["schemas"];
@@ -84,6 +86,7 @@ interface RequestOptions {
   parse?: (text: string) => unknown;
 }
 
+/** One request; throws ApiError. */
 async function request(method: Method, address: string, { query, body, signal, parse }: RequestOptions = {}): Promise<unknown> {
   const headers: Record<string, string> = { Accept: "application/json" };
   const options: RequestInit = { method: method.toUpperCase(), headers, credentials: "same-origin" };
@@ -97,6 +100,7 @@ async function request(method: Method, address: string, { query, body, signal, p
     response = await fetch(href(API + address, query), options);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
+    dispatchEvent(new Event(UNREACHABLE));
     throw new ApiError(
       0,
       "UNREACHABLE",

@@ -19,10 +19,14 @@ export const Dialog = ({ title, onClose, onSubmit, children, foot, wide }: Dialo
   const id = useId();
   useLayoutEffect(() => {
     const before = document.activeElement;
-    box.current?.showModal();
-    box.current?.querySelector<HTMLElement>("[data-first]")?.focus();
+    const dialog = box.current;
+    dialog?.showModal();
+    dialog?.querySelector<HTMLElement>("[data-first]")?.focus();
     return () => {
-      if (before instanceof HTMLElement || before instanceof SVGElement) before.focus({ preventScroll: true });
+      dialog?.close(); // while it is open, nothing outside of it takes the focus
+      // What was focused may be gone, or be the page itself: the keyboard goes on in the main part then.
+      const known = before?.isConnected && before !== document.body ? before : document.getElementById("main");
+      if (known instanceof HTMLElement || known instanceof SVGElement) known.focus({ preventScroll: true });
     };
   }, []);
   const submit = (event: JSX.TargetedSubmitEvent<HTMLFormElement>) => {

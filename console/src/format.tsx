@@ -79,12 +79,19 @@ const two = (value: number) => String(value).padStart(2, "0");
 export const dateOf = (at: Date) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 export const clockOf = (at: Date) => `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 
-/** The time of day if it was today, else the date with it. */
-function moment(ms: Figure, millis: boolean): string {
+/** The offset of local times from UTC, as of now: "UTC+02:00". */
+export function zone(): string {
+  const minutes = -new Date().getTimezoneOffset();
+  const size = Math.abs(minutes);
+  return minutes ? `UTC${minutes < 0 ? "−" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}` : "UTC";
+}
+
+/** The time of day if it was today, else the date with it; always with the date if it is to be `full`. */
+function moment(ms: Figure, millis: boolean, full: boolean): string {
   if (!isNumber(ms) || ms < 0) return NOTHING;
   const at = new Date(ms);
   const clock = clockOf(at) + (millis ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : "");
-  return dateOf(at) === dateOf(new Date()) ? clock : `${dateOf(at)} ${clock}`;
+  return !full && dateOf(at) === dateOf(new Date()) ? clock : `${dateOf(at)} ${clock}`;
 }
 
 export function ago(ms: Figure): string {
@@ -108,13 +115,13 @@ export const CountRate = figure(countPerSecond, "messages per second");
 export const Seconds = figure(seconds, "seconds");
 export const Duration = figure(duration, "ms");
 export const Share = figure(percent, "");
-export const Moment = ({ value, millis = false }: { value: Figure; millis?: boolean }) => (
+export const Moment = ({ value, millis = false, full = false }: { value: Figure; millis?: boolean; full?: boolean }) => (
   <time
     class="num"
     datetime={isNumber(value) && value >= 0 ? new Date(value).toISOString() : undefined}
     title={isNumber(value) && value >= 0 ? new Date(value).toISOString() : undefined}
   >
-    {moment(value, millis)}
+    {moment(value, millis, full)}
   </time>
 );
 export const Ago = ({ value }: { value: Figure }) => (

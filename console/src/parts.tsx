@@ -1,6 +1,8 @@
 // Small parts that pages are put together from.
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { isUnreachable } from "./api";
+import { bytes } from "./format";
 import { Icon, type IconName } from "./icons";
 import { setQuery } from "./router";
 
@@ -166,9 +168,10 @@ interface FailureProps {
   what?: string | null;
 }
 
-/** A failure in its place: what happened, what to do, and a way to try at once. */
+/** A failure in its place: what happened, what to do, and a way to try at once. That the node is gone is said once, by the frame. */
 export const Failure = ({ error, again, what }: FailureProps) =>
-  error && (
+  error &&
+  !(again && isUnreachable(error)) && (
     <Notice tone="bad" title={what ? `${what} could not be loaded` : null}>
       <span>{error.message}</span>
       {again && (
@@ -294,10 +297,10 @@ export const Search = ({ label, value, onChange, placeholder }: SearchProps) => 
         value={value ?? ""}
         onInput={(event) => typed(event.currentTarget.value)}
         onKeyDown={(event) => {
-          if (event.key === "Escape") {
-            typed("");
-            event.currentTarget.blur();
-          }
+          if (event.key !== "Escape") return;
+          // The first Esc clears the field, the next one leaves it.
+          if (event.currentTarget.value) typed("");
+          else document.getElementById("main")?.focus({ preventScroll: true });
         }}
       />
       <kbd aria-hidden="true">/</kbd>
@@ -352,8 +355,15 @@ export const Facts = ({ of }: { of: Fact[] }) => (
   <dl class="facts">{of.map(([term, value]) => [<dt>{term}</dt>, <dd>{value}</dd>])}</dl>
 );
 
+interface MeterProps {
+  share: number | null;
+  label: string;
+  /** The part of the share that is Penstock's own; the rest is drawn paler. */
+  own?: number;
+}
+
 /** A bar of how much of something is used; it warns from 80 % and alarms from 92 %. */
-export const Meter = ({ share, label }: { share: number | null; label: string }) => {
+export const Meter = ({ share, label, own }: MeterProps) => {
   const known = share !== null && Number.isFinite(share) ? Math.min(Math.max(share, 0), 1) : 0;
   return (
     <div
@@ -364,16 +374,24 @@ export const Meter = ({ share, label }: { share: number | null; label: string })
       aria-valuemax={100}
       aria-valuenow={Math.round(known * 100)}
     >
-      <i style={{ width: `${known * 100}%` }} />
+      <i class={own === undefined ? "" : "others"} style={{ width: `${known * 100}%` }} />
+      {own !== undefined && <i style={{ width: `${Math.min(own, known) * 100}%` }} />}
     </div>
   );
 };
+
+/** How much of disks is used by what is not Penstock's, which is why a bar may be long though Penstock uses little. */
+export const OtherFiles = ({ used, free, total }: { used: number; free: number; total: number }) => (
+  <span class="small muted">{bytes(Math.max(0, total - free - used))} by other files on these disks</span>
+);
 
 export interface MenuAction {
   text: string;
   act: () => void;
   danger?: boolean;
   icon?: IconName;
+  /** Why it would be refused; it cannot be chosen then. */
+  refused?: string | null;
 }
 
 interface MenuProps {
@@ -421,14 +439,18 @@ export const Menu = ({ label, icon, actions }: MenuProps) => {
       </button>
       {open && (
         <div class="menu-list" role="menu">
-          {actions.map(({ text, act, danger, icon: drawn }) => (
+          {actions.map(({ text, act, danger, icon: drawn, refused }) => (
             <button
               key={text}
               type="button"
               role="menuitem"
               class={danger ? "danger" : ""}
+              disabled={Boolean(refused)}
+              title={refused ?? undefined}
               onClick={() => {
                 setOpen(false);
+                // The item is about to go: what opens now gives the focus back to the button.
+                box.current?.querySelector("button")?.focus();
                 act();
               }}
             >

@@ -1,11 +1,12 @@
 // The frame around every page: navigation, theme, keyboard shortcuts, and the state of the node.
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useErrorBoundary, useState } from "preact/hooks";
-import { type Schemas, apiPath } from "./api";
-import { Toasts } from "./dialogs";
+import { type Schemas, UNREACHABLE, apiPath, post } from "./api";
+import { Toasts, say } from "./dialogs";
 import { count } from "./format";
 import { Icon, type IconName, Logo } from "./icons";
 import { useLive } from "./live";
+import { Keys, Palette } from "./palette";
 import { Notice, Segments } from "./parts";
 import { useLocation } from "./router";
 
@@ -57,6 +58,16 @@ const Theme = () => {
   );
 };
 
+/** Has the browser forget the password; it asks for one again. */
+async function signOut() {
+  if (!isSecureContext) {
+    say("Over plain HTTP a browser forgets a password only when it is closed.", "warn");
+    return;
+  }
+  await post(apiPath("/sign-out"));
+  location.assign("/");
+}
+
 function move(step: 1 | -1): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")];
   if (!rows.length) return false;
@@ -66,9 +77,18 @@ function move(step: 1 | -1): boolean {
   return Boolean(next);
 }
 
-function useKeys() {
+type Opened = "palette" | "keys" | null;
+
+/** Keys that work on every page. Returns the dialog that one of them has opened, and what closes it. */
+function useKeys(): [opened: Opened, open: (opened: Opened) => void] {
+  const [opened, open] = useState<Opened>(null);
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
+      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && !document.querySelector("dialog[open]")) {
+        event.preventDefault();
+        open("palette");
+        return;
+      }
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
       const target = event.target instanceof Element ? event.target : null;
       const typing = target?.closest("input, textarea, select, [role=menu]");
@@ -80,6 +100,7 @@ function useKeys() {
           field.select();
         }
       }
+      if (event.key === "?" && !typing) open("keys");
       const inSearch = target?.matches("[data-search]");
       if (event.key === "ArrowDown" && (!typing || inSearch) && move(1)) event.preventDefault();
       if (event.key === "ArrowUp" && !typing && document.activeElement?.matches("[data-row]") && move(-1)) event.preventDefault();
@@ -87,6 +108,7 @@ function useKeys() {
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, []);
+  return [opened, open];
 }
 
 /** A page that fails shows its error in place; the frame stays. */
@@ -110,8 +132,12 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
   const { segments, path } = useLocation();
   const [open, setOpen] = useState(false);
   const cluster = useLive(apiPath("/cluster"), {}, { every: 5000 });
-  useKeys();
+  const [dialog, openDialog] = useKeys();
   useEffect(() => setOpen(false), [path]);
+  useEffect(() => {
+    addEventListener(UNREACHABLE, cluster.refresh);
+    return () => removeEventListener(UNREACHABLE, cluster.refresh);
+  }, []);
   const { data } = cluster;
   const counts: Partial<Record<string, number>> = { topics: data?.topics, consumers: data?.consumers };
   return (
@@ -152,9 +178,22 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
                     <strong>{data.name}</strong> <span class="muted">node {data.node_id}</span>
                   </div>
                   <div class="muted">version {data.version}</div>
+                  {data.user && (
+                    <div class="row spread">
+                      <span class="clip" title={`signed in as ${data.user}`}>
+                        <strong>{data.user}</strong>
+                      </span>
+                      <button type="button" class="button small" onClick={signOut}>
+                        Sign out
+                      </button>
+                    </div>
+                  )}
                 </>
               )}
             </div>
+            <button type="button" class="button small" onClick={() => openDialog("palette")}>
+              Go to… <kbd>Ctrl-K</kbd>
+            </button>
             <Theme />
           </div>
         </div>
@@ -167,6 +206,8 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
           {cluster.error.message}
         </div>
       )}
+      {dialog === "palette" && <Palette pages={PLACES} onClose={() => openDialog(null)} />}
+      {dialog === "keys" && <Keys onClose={() => openDialog(null)} />}
       <Toasts />
     </ClusterContext.Provider>
   );

@@ -20,7 +20,17 @@ export const quoted = (text: string) => (/^[A-Za-z0-9._/:=@%+-]+$/.test(text) ? 
 const USUAL = "127.0.0.1:9092";
 
 const bootstrapOf = (cluster: Cluster) => cluster?.listeners.kafka ?? USUAL;
-const connection = (cluster: Cluster) => (bootstrapOf(cluster) === USUAL ? "" : ` --bootstrap ${bootstrapOf(cluster)}`);
+const identity = (cluster: Cluster) =>
+  (cluster?.user ? ` --user ${quoted(cluster.user)}` : "") + (cluster?.security.tls ? " --tls-ca ca.pem" : "");
+const connection = (cluster: Cluster) =>
+  (bootstrapOf(cluster) === USUAL ? "" : ` --bootstrap ${bootstrapOf(cluster)}`) + identity(cluster);
+
+/** A command with the options that lead it to this node. */
+export const command = (cluster: Cluster, text: string) => text + connection(cluster);
+
+/** The same for commands that use the admin API. */
+export const adminCommand = (cluster: Cluster, text: string) =>
+  text + (location.protocol === "http:" && location.host === "127.0.0.1:8080" ? "" : ` --http ${location.origin}`) + identity(cluster);
 
 function fromOf(start: string): string {
   const [kind, value] = start.split(":");

@@ -7,6 +7,7 @@ import { Bytes, Count, Seconds, Share, count, integer, plural, seconds } from ".
 import { forget, useLive } from "../live";
 import { Badge, Card, Empty, Failure, Menu, PageHead, State, Tile } from "../parts";
 import { href, navigate, pathOf, useLocation } from "../router";
+import { useRights } from "../rights";
 import { type Column, Table } from "../tables";
 import { LAG_COLUMNS, kindText } from "./consumer_columns";
 import { Reset } from "./consumer_reset";
@@ -62,6 +63,7 @@ export default function Consumer() {
   const name = segments[1] ?? "";
   const { data, error, refresh } = useLive(apiPath("/consumers/{name}", { name }));
   const [asking, setAsking] = useState<"reset" | "delete" | null>(null);
+  const refusal = useRights("group", name.replace(/^stream:/, ""));
   const crumbs = (
     <>
       <a href="/consumers">Consumer groups</a> /
@@ -111,8 +113,8 @@ export default function Consumer() {
             label="Actions"
             icon="more"
             actions={[
-              ...(topics.length > 0 ? [{ text: "Reset offsets…", act: () => setAsking("reset") }] : []),
-              { text: "Delete group…", act: () => setAsking("delete"), danger: true, icon: "trash" },
+              ...(topics.length > 0 ? [{ text: "Reset offsets…", act: () => setAsking("reset"), refused: refusal("READ") }] : []),
+              { text: "Delete group…", act: () => setAsking("delete"), danger: true, icon: "trash", refused: refusal("DELETE") },
             ]}
           />
         )}

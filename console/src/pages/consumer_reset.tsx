@@ -124,6 +124,7 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
     }
   };
   const fresh = plan.key === JSON.stringify(body) ? plan.rows : null;
+  const moved = fresh?.filter((row) => change(row) !== 0).length ?? 0;
   return (
     <Dialog
       title={`Reset offsets of ${consumer}`}
@@ -135,8 +136,8 @@ export const Reset = ({ consumer, topics, onClose, onDone }: ResetProps) => {
           <button type="button" class="button" onClick={onClose}>
             Cancel
           </button>
-          <button type="submit" class="button primary danger" disabled={!fresh?.length}>
-            {fresh ? `Reset ${plural(fresh.length, "offset")}` : "Reset offsets"}
+          <button type="submit" class={`button primary ${moved ? "danger" : ""}`} disabled={!moved}>
+            {moved ? `Reset ${plural(moved, "offset")}` : fresh ? "Nothing to reset" : "Reset offsets"}
           </button>
         </>
       }

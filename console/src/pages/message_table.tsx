@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { API, type Schemas, apiPath, errorOf, get } from "../api";
-import { Bytes, Moment, bytes, integer } from "../format";
+import { Bytes, Moment, bytes, integer, zone } from "../format";
 import { Icon } from "../icons";
 import { Card, CopyButton, type Fact, Facts, Failure, Notice } from "../parts";
 import { href, pathOf, setQuery } from "../router";
@@ -19,7 +19,15 @@ const AROUND = 10;
 export const idOf = ({ partition, offset }: Message) => `${partition}-${offset}`;
 
 const payloadOf = ({ payload }: Message): Fact[] =>
-  payload ? [["Payload", <code class="wrap">{payload.object_name}</code>]] : [];
+  payload
+    ? [
+        ["Payload", <code class="wrap">{payload.object_name}</code>],
+        ["Payload size", payload.size < 0 ? "kept by the publisher" : <Bytes value={payload.size} />],
+      ]
+    : [];
+
+/** The bytes that a message stands for: its payload, where that is outside the log. */
+const sizeOf = ({ payload, size }: Message) => (payload && payload.size >= 0 ? payload.size : size);
 
 const Headers = ({ headers }: Pick<Message, "headers">) =>
   headers.length === 0 ? (
@@ -66,9 +74,14 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
           of={[
             ["Partition", integer(shown.partition)],
             ["Offset", <span class="num">{integer(shown.offset)}</span>],
-            ["Time", <Moment value={shown.timestamp} millis />],
+            [
+              "Time",
+              <>
+                <Moment value={shown.timestamp} millis full /> {zone()}
+              </>,
+            ],
             ["Time set by", shown.timestamp_type === "append" ? "the broker" : "the producer"],
-            ["Size", <Bytes value={shown.size} />],
+            [shown.payload ? "Size in the log" : "Size", <Bytes value={shown.size} />],
             [
               "Key",
               shown.key.kind === "null" ? <span class="muted">none</span> : <code class="wrap">{preview(shown.key, 2000)}</code>,
@@ -94,6 +107,15 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
                 Download
               </a>
             </>
+          )}
+          {shown.payload && shown.payload.size >= 0 && (
+            <a
+              class="button small primary"
+              href={API + apiPath("/streams/{subject}/payloads/{offset}", { subject: topic, offset })}
+              download
+            >
+              Download payload
+            </a>
           )}
           <CopyButton text={() => messageCommand(cluster, topic, message)} label="As command" />
           <CopyButton text={() => messageProgram(cluster, topic, message)} label="As Python" />
@@ -184,8 +206,8 @@ const Row = ({ topic, message, isOpen, several }: RowProps): ComponentChildren =
           <Icon name="right" turned={isOpen} />
         </button>
       </td>
-      <td class="nowrap">
-        <Moment value={message.timestamp} millis />
+      <td class="when">
+        <Moment value={message.timestamp} millis full />
       </td>
       <td class={`end wide-only ${several ? "" : "muted"}`}>{message.partition}</td>
       <td class="end">{integer(message.offset)}</td>
@@ -196,7 +218,7 @@ const Row = ({ topic, message, isOpen, several }: RowProps): ComponentChildren =
         <span class={`mono clip ${message.value.kind === "null" ? "muted" : ""}`}>{preview(message.value)}</span>
       </td>
       <td class="end wide-only">
-        <Bytes value={message.size} />
+        <Bytes value={sizeOf(message)} />
       </td>
     </tr>,
     isOpen && (
@@ -227,7 +249,7 @@ export const MessageTable = ({ topic, items, open }: MessageTableProps) => {
             <th scope="col" class="toggle">
               <span class="spoken">Open</span>
             </th>
-            <th scope="col">Time</th>
+            <th scope="col">Time, {zone()}</th>
             <th scope="col" class="end wide-only">
               Partition
             </th>

@@ -12,13 +12,14 @@ import {
   bytesPerSecond,
   countPerSecond,
   duration,
-  integer,
+  plural,
   sentence,
 } from "../format";
 import { useLive } from "../live";
 import { Bone, Card, Command, Empty, Failure, Meter, Notice, PageHead, Tile } from "../parts";
 import { pathOf, useLocation } from "../router";
 import { useCluster } from "../shell";
+import { command } from "../snippets";
 
 const SHOWN = 3;
 type Alert = Schemas["Alert"];
@@ -51,14 +52,14 @@ const Alerts = ({ alerts }: { alerts: Alert[] }) => {
   );
 };
 
-const First = () => (
+const First = ({ cluster }: { cluster: Schemas["ClusterView"] | null }) => (
   <Card label="First steps">
     <Empty title="No topics yet">
       Any Kafka client can produce here, and so can this command. A topic is created by the first message.
     </Empty>
     <div class="stack">
-      <Command label="Produce a message" text="echo hello | penstock produce greetings" />
-      <Command label="Consume it" text="penstock consume greetings --follow" />
+      <Command label="Produce a message" text={command(cluster, "echo hello | penstock produce greetings")} />
+      <Command label="Consume it" text={command(cluster, "penstock consume greetings --follow")} />
     </div>
   </Card>
 );
@@ -66,9 +67,23 @@ const First = () => (
 const Storage = ({ storage }: { storage: Schemas["SpaceView"] | null | undefined }) => {
   const share = storage?.total ? 1 - storage.free / storage.total : null;
   return (
-    <Tile label="Storage used" href="/storage" note={storage?.total ? `${bytes(storage.free)} free` : null}>
+    <Tile
+      label="Storage used by Penstock"
+      href="/storage"
+      note={
+        storage?.total ? (
+          <span title={`${bytes(Math.max(0, storage.total - storage.free - storage.used))} are used by other files`}>
+            {bytes(storage.free)} free
+          </span>
+        ) : null
+      }
+    >
       {storage ? <Bytes value={storage.used} /> : <Bone />}
-      <Meter share={share} label="Share of the disks in use" />
+      <Meter
+        share={share}
+        own={storage?.total ? storage.used / storage.total : 0}
+        label="Share of the disks in use, by Penstock and by other files"
+      />
     </Tile>
   );
 };
@@ -77,11 +92,20 @@ const line = (metric: Line["query"]["metric"], label: string): Line => ({ query:
 
 /** Drawn once there is an answer, so that alerts do not shift the layout. */
 const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: string }) => {
+  const cluster = useCluster();
+  // The node tells its storage only to users who may describe the cluster.
+  const isRestricted = Boolean(data && !data.storage && cluster?.user);
   const worst = data?.lag_max;
   const known = (value: ComponentChildren) => (data ? value : <Bone />);
   return (
     <>
-      {data && <Alerts alerts={data.alerts} />}
+      {isRestricted && (
+        <Notice title={`You are signed in as ${cluster?.user}, and see what you have rights to`}>
+          Storage, charts and alerts of the node need DESCRIBE on the cluster. An administrator can allow it:{" "}
+          <code>penstock access allow --cluster {cluster?.user} describe</code>
+        </Notice>
+      )}
+      {data && (data.alerts.length > 0 || !isRestricted) && <Alerts alerts={data.alerts} />}
       <div class="tiles">
         <Tile
           label="Produced"
@@ -119,36 +143,38 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
         <Tile
           label="Topics"
           href="/topics"
-          note={data && `${integer(data.partitions)} partitions, ${integer(data.consumers)} consumer groups`}
+          note={data && `${plural(data.partitions, "partition")}, ${plural(data.consumers, "group")}`}
         >
           {known(<Count value={data?.topics} />)}
         </Tile>
-        <Storage storage={data?.storage} />
+        {!isRestricted && <Storage storage={data?.storage} />}
       </div>
-      {data?.topics === 0 && <First />}
-      <div class="grid">
-        <HistoryChart
-          title="Throughput"
-          unit="bytes"
-          range={range}
-          format={bytesPerSecond}
-          lines={[line("produce_bytes", "produced"), line("fetch_bytes", "consumed")]}
-        />
-        <HistoryChart
-          title="Messages"
-          range={range}
-          format={countPerSecond}
-          lines={[line("produce_messages", "produced"), line("fetch_messages", "consumed")]}
-        />
-        <HistoryChart
-          title="Latency, 99th percentile"
-          unit="ms"
-          range={range}
-          format={duration}
-          lines={[line("request_ms_p99", "request"), line("fsync_ms_p99", "fsync")]}
-        />
-        <HistoryChart title="Storage used" unit="bytes" range={range} format={bytes} lines={[line("storage_used", "used")]} />
-      </div>
+      {data?.topics === 0 && <First cluster={cluster} />}
+      {!isRestricted && (
+        <div class="grid">
+          <HistoryChart
+            title="Throughput"
+            unit="bytes"
+            range={range}
+            format={bytesPerSecond}
+            lines={[line("produce_bytes", "produced"), line("fetch_bytes", "consumed")]}
+          />
+          <HistoryChart
+            title="Messages"
+            range={range}
+            format={countPerSecond}
+            lines={[line("produce_messages", "produced"), line("fetch_messages", "consumed")]}
+          />
+          <HistoryChart
+            title="Latency, 99th percentile"
+            unit="ms"
+            range={range}
+            format={duration}
+            lines={[line("request_ms_p99", "request"), line("fsync_ms_p99", "fsync")]}
+          />
+          <HistoryChart title="Storage used" unit="bytes" range={range} format={bytes} lines={[line("storage_used", "used")]} />
+        </div>
+      )}
     </>
   );
 };

@@ -1,12 +1,15 @@
 // What the Queue Agent knows of a queue: rates over a minute, an hour and a day, registered consumers, trimming.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath } from "../api";
-import { Bytes, BytesRate, Count, CountRate, Duration, Moment, duration, integer } from "../format";
+import { Bytes, BytesRate, Count, Duration, Moment, duration, integer } from "../format";
 import { useLive } from "../live";
 import { Badge, Bone, Card, Empty, Facts, Failure, Notice, State } from "../parts";
 import { pathOf } from "../router";
-import { quoted } from "../snippets";
+import { useRights } from "../rights";
+import { useCluster } from "../shell";
+import { adminCommand, quoted } from "../snippets";
 import { type Column, Table } from "../tables";
+import { WindowRate } from "./queue_rate";
 import { Register, SetTrimming, Unregister } from "./queue_actions";
 import type { Queue, QueuePartition, Registration } from "./queue_status";
 
@@ -41,7 +44,7 @@ const RateTable = ({ rows, weights, label }: { rows: Rates; weights: Rates; labe
           <th scope="row">Rows</th>
           {SPANS.map(([key]) => (
             <td key={key} class="end">
-              <CountRate value={rows[key]} />
+              <WindowRate rates={rows} span={key} />
             </td>
           ))}
         </tr>
@@ -54,7 +57,7 @@ const RateTable = ({ rows, weights, label }: { rows: Rates; weights: Rates; labe
                   –
                 </span>
               ) : (
-                <BytesRate value={weights[key]} />
+                <WindowRate rates={weights} span={key} shown={BytesRate} />
               )}
             </td>
           ))}
@@ -118,7 +121,7 @@ const registrationColumns = (end: (registration: Registration) => void): Column<
     title: `Read, ${text}`,
     end: true,
     wide: true,
-    show: (row) => <CountRate value={row.status?.read_row_count_rate?.[key]} />,
+    show: (row) => <WindowRate rates={row.status?.read_row_count_rate} span={key} />,
   })),
   {
     key: "error",
@@ -168,7 +171,7 @@ const PARTITIONS: Column<NumberedPartition>[] = [
     title: `Written, ${text}`,
     end: true,
     wide: true,
-    show: (row) => <CountRate value={row.write_row_count_rate?.[key]} />,
+    show: (row) => <WindowRate rates={row.write_row_count_rate} span={key} />,
   })),
   {
     key: "last_row_commit_time",
@@ -219,6 +222,8 @@ type OpenDialog = { act: "register" } | { act: "trimming" } | { act: "unregister
 export const QueueView = ({ name }: { name: string }) => {
   const { data, error, refresh } = useLive(apiPath("/queues/{name}", { name }));
   const [opened, setDialog] = useState<OpenDialog | null>(null);
+  const cluster = useCluster();
+  const refusal = useRights("topic", (data as Queue | null)?.topic ?? name);
   const queue = data as Queue | null;
   if (!queue)
     return (
@@ -249,7 +254,13 @@ export const QueueView = ({ name }: { name: string }) => {
           actions={
             <>
               <State of={queue.mount_state} />
-              <button type="button" class="button small" onClick={() => setDialog({ act: "trimming" })}>
+              <button
+                type="button"
+                class="button small"
+                disabled={Boolean(refusal("ALTER"))}
+                title={refusal("ALTER") ?? undefined}
+                onClick={() => setDialog({ act: "trimming" })}
+              >
                 Change…
               </button>
             </>
@@ -276,7 +287,7 @@ export const QueueView = ({ name }: { name: string }) => {
             keyOf={(row) => row.consumer}
           />
         ) : (
-          <Empty title="No consumer is registered" command={`penstock queue register ${quoted(queue.name)} my-group --vital`}>
+          <Empty title="No consumer is registered" command={adminCommand(cluster, `penstock queue register ${quoted(queue.name)} my-group --vital`)}>
             The Queue Agent monitors registered consumers. Messages that a vital consumer has not read are not trimmed.
           </Empty>
         )}

@@ -1,14 +1,17 @@
 // All topics as queues, as the Queue Agent sees them.
 import { type Schemas, apiPath } from "../api";
-import { BytesRate, Count, CountRate } from "../format";
+import { BytesRate, Count } from "../format";
 import { useSettled } from "../live";
 import { Badge, Empty, PageHead, Search, State } from "../parts";
 import { pathOf, useLocation } from "../router";
+import { useCluster } from "../shell";
+import { command } from "../snippets";
 import { type Column, LongTable } from "../tables";
+import { WindowRate } from "./queue_rate";
 
 type Queue = Schemas["QueueView"];
 
-const rate = (span: keyof Schemas["Rates"]) => (row: Queue) => <CountRate value={row.write_row_count_rate[span]} />;
+const rate = (span: keyof Schemas["Rates"]) => (row: Queue) => <WindowRate rates={row.write_row_count_rate} span={span} />;
 const COLUMNS: Column<Queue>[] = [
   {
     key: "name",
@@ -69,12 +72,13 @@ const COLUMNS: Column<Queue>[] = [
 export default function Queues() {
   const { query } = useLocation();
   const search = useSettled(query.search ?? "", 150);
+  const cluster = useCluster();
   const nothing = search ? (
     <Empty title="No matching queues">
       Change the search, or <a href="/queues">show all</a>.
     </Empty>
   ) : (
-    <Empty title="No queues yet" command="echo hello | penstock produce greetings">
+    <Empty title="No queues yet" command={command(cluster, "echo hello | penstock produce greetings")}>
       Every topic is a queue; the first message creates it.
     </Empty>
   );

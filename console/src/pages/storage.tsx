@@ -5,7 +5,8 @@ import { type Schemas, apiPath, post } from "../api";
 import { Confirm, say } from "../dialogs";
 import { Bytes, Count, Moment, ago, bytes, count, integer, percent, plural } from "../format";
 import { useLive } from "../live";
-import { Bone, Card, Facts, Failure, Meter, Notice, PageHead, State, Tile, type Tone } from "../parts";
+import { Bone, Card, Facts, Failure, Meter, Notice, OtherFiles, PageHead, State, Tile, type Tone } from "../parts";
+import { useRights } from "../rights";
 
 type VDisk = Schemas["VDiskView"];
 type Group = Schemas["GroupView"];
@@ -128,6 +129,34 @@ const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }: Sche
   found ? <strong class="bad-text">{plural(found, "damaged part")} found</strong> : "nothing damaged",
 ];
 
+/** What the bytes of the files are: messages once, then all that comes on top of them. */
+const SpaceCard = ({ storage }: { storage: Schemas["StorageView"] }) => {
+  const vdisks = storage.groups.flatMap((group) => group.vdisks);
+  const used = vdisks.reduce((total, vdisk) => total + vdisk.used, 0);
+  const live = Math.min(used, Math.max(storage.topic_bytes, vdisks.reduce((total, vdisk) => total + vdisk.live, 0)));
+  return (
+    <Card title="What the space is used for">
+      <Facts
+        of={[
+          ["Messages", <><Bytes value={storage.topic_bytes} /> as topics show them</>],
+          [
+            "On top of them",
+            <>
+              <Bytes value={live - storage.topic_bytes} /> of copies or parity, indexes, committed offsets and internal state
+            </>,
+          ],
+          [
+            "Garbage",
+            <>
+              <Bytes value={used - live} /> deleted or replaced; freed when all of a chunk is garbage, or when it is rewritten
+            </>,
+          ],
+        ]}
+      />
+    </Card>
+  );
+};
+
 const GroupCard = ({ group }: { group: Group }) => (
   <Card title={`Group ${group.name}`} actions={<State of={group.state} />}>
     <div class="stack">
@@ -154,8 +183,10 @@ const GroupCard = ({ group }: { group: Group }) => (
           </div>
           <Meter
             share={group.total ? 1 - group.free / group.total : null}
+            own={group.total ? group.used / group.total : 0}
             label={`Space used on the disks of group ${group.name}`}
           />
+          {group.total > 0 && <OtherFiles {...group} />}
         </div>
       </div>
       <Domains vdisks={group.vdisks} />
@@ -166,6 +197,7 @@ const GroupCard = ({ group }: { group: Group }) => (
 export default function Storage() {
   const { data, error, refresh } = useLive(apiPath("/storage"));
   const [asking, setAsking] = useState(false);
+  const refused = useRights("cluster")("ALTER");
   const groups = data?.groups ?? [];
   const sum = (key: "used" | "free" | "total") => groups.reduce((total, group) => total + group[key], 0);
   const vdisks = groups.flatMap((group) => group.vdisks);
@@ -177,7 +209,13 @@ export default function Storage() {
     <div class="page">
       <PageHead title="Storage" note="Storage groups and their VDisks.">
         {data && (
-          <button type="button" class="button" onClick={() => setAsking(true)}>
+          <button
+            type="button"
+            class="button"
+            disabled={Boolean(refused)}
+            title={refused ?? undefined}
+            onClick={() => setAsking(true)}
+          >
             Scrub now…
           </button>
         )}
@@ -203,6 +241,7 @@ export default function Storage() {
           {known(<Count value={toHeal} />)}
         </Tile>
       </div>
+      {data && <SpaceCard storage={data} />}
       {groups.map((group) => (
         <GroupCard key={group.id} group={group} />
       ))}

@@ -90,8 +90,11 @@ const Subject = ({ name }: { name: string }) => {
         <Tile label="Messages" note="retained">
           {known(<Count value={data?.messages} />)}
         </Tile>
-        <Tile label="Size in the log" note="without payloads">
+        <Tile label="Size in the log" note="without large payloads">
           {known(<Bytes value={data?.bytes} />)}
+        </Tile>
+        <Tile label="Large payloads" note={data?.payload_bytes === null ? "too many to add up" : "stored beside the log"}>
+          {known(<Bytes value={data?.payload_bytes} />)}
         </Tile>
       </div>
       {data && (

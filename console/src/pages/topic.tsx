@@ -7,6 +7,9 @@ import { Bytes, Count, bytes, integer, plural } from "../format";
 import { forget, useLive } from "../live";
 import { Badge, Empty, Failure, Menu, type MenuAction, PageHead, Tabs, useId } from "../parts";
 import { type Place, navigate, pathOf, useLocation } from "../router";
+import { useRights } from "../rights";
+import { useCluster } from "../shell";
+import { command, quoted } from "../snippets";
 import { QueueView } from "./queue_view";
 import { Configuration } from "./topic_config";
 import { TopicConsumers } from "./topic_consumers";
@@ -133,6 +136,8 @@ export default function Topic() {
   const { segments, query } = useLocation();
   const [, name = "", tab = "messages"] = segments;
   const { data: topic, error, refresh } = useLive(apiPath("/topics/{name}", { name }));
+  const refusal = useRights("topic", name);
+  const cluster = useCluster();
   const [asking, setAsking] = useState<"delete" | "partitions" | "trim" | null>(null);
   const close = () => setAsking(null);
   const crumbs = (
@@ -144,7 +149,7 @@ export default function Topic() {
     return (
       <div class="page">
         <PageHead title={name} crumbs={crumbs} />
-        <Empty title="There is no such topic" command={`penstock topic create ${name}`}>
+        <Empty title="There is no such topic" command={command(cluster, `penstock topic create ${quoted(name)}`)}>
           It was deleted, or never created. <a href="/topics">All topics</a>
         </Empty>
       </div>
@@ -153,9 +158,9 @@ export default function Topic() {
   const shown = isTab(tab) ? tab : "messages";
   const View: ComponentType<TabProps> = TABS[shown][1];
   const actions: MenuAction[] = [
-    { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus" },
-    { text: "Delete all messages…", act: () => setAsking("trim"), danger: true, icon: "close" },
-    { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash" },
+    { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus", refused: refusal("ALTER") },
+    { text: "Delete all messages…", act: () => setAsking("trim"), danger: true, icon: "close", refused: refusal("DELETE") },
+    { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash", refused: refusal("DELETE") },
   ];
   return (
     <div class="page">
@@ -165,7 +170,7 @@ export default function Topic() {
         note={
           topic ? (
             <>
-              <Count value={topic.messages} /> messages, <Bytes value={topic.bytes} />, {plural(topic.partitions, "partition")}
+              <Count value={topic.messages} /> {topic.messages === 1 ? "message" : "messages"}, <Bytes value={topic.bytes} />, {plural(topic.partitions, "partition")}
               {topic.cleanup_policy !== "delete" ? (
                 <>
                   {" "}

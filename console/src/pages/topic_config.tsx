@@ -6,6 +6,7 @@ import { bytes, duration } from "../format";
 import { useLive } from "../live";
 import { Badge, Bone, Card, Empty, Failure, Search, useId } from "../parts";
 import { type Place, setQuery } from "../router";
+import { useRights } from "../rights";
 import { type Column, Table } from "../tables";
 
 type Entry = Schemas["ConfigView"];
@@ -95,6 +96,7 @@ interface ConfigurationProps {
 export const Configuration = ({ name, topic, query }: ConfigurationProps) => {
   const { data, error, refresh } = useLive(apiPath("/topics/{name}/config", { name }), {}, { every: 5000 });
   const [editing, setEditing] = useState<Entry | null>(null);
+  const refused = useRights("topic", name)("ALTER_CONFIGS");
   const search = (query.search ?? "").toLowerCase();
   const shown = (data?.items ?? [])
     .filter((entry) => `${entry.name} ${entry.doc}`.toLowerCase().includes(search))
@@ -146,7 +148,14 @@ export const Configuration = ({ name, topic, query }: ConfigurationProps) => {
       end: true,
       show: (entry) =>
         !topic.is_internal && (
-          <button type="button" class="button small" aria-label={`Change ${entry.name}`} onClick={() => setEditing(entry)}>
+          <button
+            type="button"
+            class="button small"
+            aria-label={`Change ${entry.name}`}
+            disabled={Boolean(refused)}
+            title={refused ?? undefined}
+            onClick={() => setEditing(entry)}
+          >
             Change
           </button>
         ),

@@ -2,10 +2,13 @@
 import { apiPath } from "../api";
 import { useLive } from "../live";
 import { Bone, Card, Empty, Failure } from "../parts";
+import { useCluster } from "../shell";
+import { command, quoted } from "../snippets";
 import { Table } from "../tables";
 import { CONSUMER_COLUMNS } from "./consumer_columns";
 
 export const TopicConsumers = ({ name }: { name: string }) => {
+  const cluster = useCluster();
   const { data, error, refresh } = useLive(apiPath("/topics/{name}/consumers", { name }), { limit: 500 });
   return (
     <div class="stack">
@@ -24,7 +27,7 @@ export const TopicConsumers = ({ name }: { name: string }) => {
             start={["lag_messages", "desc"]}
           />
         ) : (
-          <Empty title="No consumer groups" command={`penstock consume ${name} --follow`}>
+          <Empty title="No consumer groups" command={command(cluster, `penstock consume ${quoted(name)} --follow`)}>
             Groups appear here once they have committed an offset. To read the messages without a group:
           </Empty>
         )}

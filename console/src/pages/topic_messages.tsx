@@ -4,11 +4,12 @@ import { API, type QueryOf, type Schemas, apiPath, errorOf, get, isUnreachable }
 import { say } from "../dialogs";
 import { bytes, clockOf, count, dateOf, integer } from "../format";
 import { Icon } from "../icons";
-import { useSettled } from "../live";
+import { useLive, useSettled } from "../live";
 import { Empty, Failure, type FieldEvent, Menu, Search, copyText, useId } from "../parts";
 import { type Place, type Query, href, setQuery } from "../router";
+import { useRights } from "../rights";
 import { useCluster } from "../shell";
-import { consumeCommand, consumeProgram } from "../snippets";
+import { command, consumeCommand, consumeProgram, quoted } from "../snippets";
 import { parseExactly } from "../values";
 import { LinkedMessage, MessageTable, idOf } from "./message_table";
 import { Produce } from "./produce";
@@ -278,15 +279,45 @@ function useTail(name: string, question: QueryOf<"/topics/{name}/tail">, live: b
   return state;
 }
 
-const Nothing = ({ name, search, next }: { name: string; search: string; next: string | null }) => {
+interface NothingProps {
+  name: string;
+  search: string;
+  next: string | null;
+  start: string;
+  partition: number | null;
+}
+
+/** Where the partitions end, for those who ask for an offset that is not there yet. */
+const PastTheEnd = ({ name, start, partition }: Omit<NothingProps, "search" | "next">) => {
+  const { data } = useLive(apiPath("/topics/{name}/partitions", { name }), { limit: 500 }, { every: 5000 });
+  const asked = Number(start.split(":")[1]);
+  const ends = (data?.items ?? []).filter((row) => partition === null || row.partition === partition);
+  const last = Math.max(0, ...ends.map(({ end }) => end));
+  if (!data) return <div class="empty quiet" />;
+  return (
+    <Empty title={asked >= last ? `Offset ${integer(asked)} is past the end` : "No messages from this offset on"}>
+      {ends.length === 1
+        ? `Partition ${ends[0]?.partition} has offsets from ${integer(ends[0]?.start)} up to ${integer(ends[0]?.end)}, not included.`
+        : `The longest partition ends at offset ${integer(last)}.`}{" "}
+      <button type="button" class="button small" onClick={() => setQuery({ start: null }, { replace: false })}>
+        Show the newest
+      </button>
+    </Empty>
+  );
+};
+
+const Nothing = ({ name, search, next, start, partition }: NothingProps) => {
+  const cluster = useCluster();
   if (search)
     return (
       <Empty title={next ? "Nothing found so far" : "No matching messages"}>
         Key, value and headers were searched for “{search}”.
       </Empty>
     );
+  if (start.startsWith("offset:") && start !== "offset:0")
+    return <PastTheEnd name={name} start={start} partition={partition} />;
   return (
-    <Empty title="No messages here" command={`echo hello | penstock produce ${name}`}>
+    <Empty title="No messages here" command={command(cluster, `echo hello | penstock produce ${quoted(name)}`)}>
       Nothing was produced here yet, or it has expired. To produce a message:
     </Empty>
   );
@@ -313,6 +344,7 @@ interface MessagesProps {
 
 export const Messages = ({ name, topic, query, refresh: refreshTopic }: MessagesProps) => {
   const cluster = useCluster();
+  const refusal = useRights("topic", name);
   const live = query.live === "1";
   const start = query.start ?? "newest";
   const partition = query.partition === undefined ? null : Number(query.partition);
@@ -361,7 +393,13 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
             { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) },
           ]}
         />
-        <button type="button" class="button primary" onClick={() => setProducing(true)}>
+        <button
+          type="button"
+          class="button primary"
+          disabled={Boolean(refusal("WRITE"))}
+          title={refusal("WRITE") ?? undefined}
+          onClick={() => setProducing(true)}
+        >
           <Icon name="send" />
           Produce
         </button>
@@ -375,11 +413,11 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
         {items.length > 0 ? (
           <MessageTable topic={name} items={items} open={query.open} />
         ) : live ? (
-          <Empty title="Waiting for messages" command={`echo hello | penstock produce ${name}`}>
+          <Empty title="Waiting for messages" command={command(cluster, `echo hello | penstock produce ${quoted(name)}`)}>
             New messages appear here.
           </Empty>
         ) : page.key !== null && !page.busy && !page.error ? (
-          <Nothing name={name} search={search} next={page.next} />
+          <Nothing name={name} search={search} next={page.next} start={start} partition={partition} />
         ) : (
           <div class="empty quiet" />
         )}

@@ -7,6 +7,9 @@ import { Icon } from "../icons";
 import { useSettled } from "../live";
 import { Badge, Empty, type FieldEvent, PageHead, Search, useId } from "../parts";
 import { navigate, pathOf, setQuery, useLocation } from "../router";
+import { useRights } from "../rights";
+import { useCluster } from "../shell";
+import { command } from "../snippets";
 import { type Column, LongTable } from "../tables";
 
 const RATE = "average of the last seconds";
@@ -182,19 +185,28 @@ export default function Topics() {
   const search = useSettled(query.search ?? "", 150);
   const [making, setMaking] = useState(false);
   const internal = query.internal === "1";
+  const cluster = useCluster();
+  const [onCluster, onTopics] = [useRights("cluster"), useRights("topic")];
+  const refused = onCluster("CREATE") && onTopics("CREATE");
   const nothing = search ? (
     <Empty title="No matching topics">
       Change the search, or <a href="/topics">show all</a>.
     </Empty>
   ) : (
-    <Empty title="No topics yet" command="echo hello | penstock produce greetings">
+    <Empty title="No topics yet" command={command(cluster, "echo hello | penstock produce greetings")}>
       Create one here, or produce to it: the first message creates the topic.
     </Empty>
   );
   return (
     <div class="page fill">
       <PageHead title="Topics">
-        <button type="button" class="button primary" onClick={() => setMaking(true)}>
+        <button
+          type="button"
+          class="button primary"
+          disabled={Boolean(refused)}
+          title={refused ?? undefined}
+          onClick={() => setMaking(true)}
+        >
           <Icon name="plus" />
           Create topic
         </button>

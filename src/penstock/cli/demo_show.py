@@ -142,7 +142,7 @@ class Show:
         self._lines.act("ok" if verdict.held else "FAILED", verdict.what)
 
     def _stay(self, sender: Sender, reader: SlowReader) -> None:
-        """Goes on until Ctrl-C, whatever people try meanwhile: deleted topics are created again, and traffic that fails restarts."""
+        """Goes on until Ctrl-C. What people try meanwhile does not end it: deleted topics and failed traffic are restored."""
         self._lines.text(f"\nIt keeps running until Ctrl-C. Open {self._node.console}, or paste one of the commands above.")
         sender.go_on()
         try:
@@ -159,7 +159,7 @@ class Show:
             reader.end()
 
     def _is_broken(self, sender: Sender, reader: SlowReader) -> bool:
-        """Whether traffic has to restart. Looks every few seconds, creates deleted topics again, and drops a Spark that failed."""
+        """Whether traffic has to restart. Looks every few seconds, creates deleted topics again, drops a Spark that failed."""
         if time.monotonic() - self._looked < LOOK_S:
             return False
         self._looked = time.monotonic()

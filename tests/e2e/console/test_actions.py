@@ -87,6 +87,9 @@ def test_a_shared_link_shows_its_message_among_newer_ones(window: Window) -> Non
     page.get_by_role("link", name="Messages around it").click()
     page.locator("tr.message.open").wait_for()
     assert page.locator("pre.value").count() == 1
+    window.open("/topics/users?start=offset:500")
+    window.see("Offset 500 is past the end")
+    window.see("Partition 0 has offsets from 0 up to 20")
     window.open("/topics/orders?open=0-999999")
     window.see("has no message at offset 999999")
     window.forgive("status of 404")
@@ -262,6 +265,24 @@ def test_keys_lead_through_a_list(window: Window) -> None:
     window.until("document.activeElement.matches('[data-search]')")
     page.keyboard.press("Escape")
     window.until("location.search === '' && document.querySelectorAll('[data-row]').length === 7")
+    page.keyboard.press("Escape")
+    window.until("document.activeElement.id === 'main'")
+    page.keyboard.press("?")
+    window.see("go to a page, topic or consumer group")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("stopped")
+    window.until("document.querySelector('.palette')?.innerText.trim().endsWith('stopped-group')")
+    window.until("document.querySelectorAll('.palette li').length === 1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/consumers/stopped-group")
+    page.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Delete group").click()
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.innerText") == "Actions"
+    window.open("/nowhere")
+    window.see("There is no such page")
+    window.forgive("status of 404")
 
 
 def test_order_is_in_the_address_and_goes_back(window: Window) -> None:

@@ -50,6 +50,30 @@ def test_who_signs_in_sees_the_console(browser: Browser, secured: RunningNode) -
         window.picture("light-signed-in")
 
 
+def test_a_user_without_rights_is_told_so_and_signs_out(browser: Browser, secured: RunningNode) -> None:
+    made = penstock("user", "set", "guest", stdin=b"guest password\n", variables=admin(secured))
+    assert made.returncode == 0, made.stderr
+    for resource in (["--topic", "secret-plans"], ["--group", "*"]):
+        allowed = penstock("access", "allow", *resource, "guest", "read", variables=admin(secured))
+        assert allowed.returncode == 0, allowed.stderr
+    credentials = {"username": "guest", "password": "guest password"}
+    with opened_window(browser, base_url(secured), http_credentials=credentials) as window:
+        page = window.page
+        window.open("/")
+        window.see("You are signed in as guest, and see what you have rights to")
+        assert page.get_by_text("Nothing needs attention").count() == 0
+        window.open("/topics")
+        page.locator("button:disabled", has_text="Create topic").wait_for()
+        window.open("/topics/secret-plans")
+        page.locator("button:disabled", has_text="Produce").wait_for()
+        page.get_by_role("button", name="Actions").click()
+        assert page.get_by_role("menuitem", name="Delete topic").is_disabled()
+        window.picture("light-guest")
+        with page.expect_response("**/sign-out") as answer:
+            page.get_by_role("button", name="Sign out").click()
+        assert answer.value.status == 200
+
+
 def test_who_does_not_sees_nothing(browser: Browser, secured: RunningNode) -> None:
     with opened_window(browser, base_url(secured)) as window:
         response = window.page.request.get(base_url(secured) + "/topics")
