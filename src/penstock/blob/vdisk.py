@@ -125,10 +125,13 @@ class VDisk(SisterSync):
 
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
-        (reply,) = await self.put_all(generation, [(blob_id, body)], from_reserve=from_reserve)
-        if reply is not _WRITTEN:
-            return reply
-        # Written out, since every part of a blob comes by here.
+        refusal = self._begin_put(generation, blob_id, body, from_reserve=from_reserve)
+        if refusal is not None:
+            return refusal if refusal is not _KNOWN else await self._put_again(blob_id, contiguous(body))
+        error = await self.journal.commit()
+        if error is not None:
+            return self._failure(error)
+        # The place of the part, written out since every part of a blob comes by here.
         entry = self.index.channels[blob_id[:CHANNEL_KEY_SIZE]].blobs.get(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE], 0)
         if not isinstance(entry, int):
             entry = self.index.entry_of(blob_id) or 0
