@@ -13,10 +13,10 @@ from penstock.core.clock import Clock
 
 REST_S_MIN = 0.01  # shorter rests are saved up
 REST_S_MAX = 5.0
-GROWTH = 1.25  # of the share with each batch that met no other traffic
+GROWTH = 1.5  # of the share with each batch that met no other traffic
 OTHERS_A_SECOND = 5  # records that others wrote to the disk; fewer of them are upkeep
-PART_COST = 32 << 10  # bytes that could be restored in the time that a part takes beside its own
-BEST_DECAY = 1 / 256
+PART_COST = 64 << 10  # bytes that could be restored in the time that a part takes beside its own
+BEST_DECAY = 1 / 128
 
 
 class RefillPace:

@@ -9,7 +9,7 @@ import operator
 from dataclasses import dataclass
 
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
-from penstock.blob.channel import place_of
+from penstock.blob.channel import DAMAGED, place_of
 from penstock.blob.disk import Buffer
 from penstock.blob.group import Group
 from penstock.blob.link import ChannelsReply
@@ -160,18 +160,32 @@ class Replicator:
     async def _mend_channel(self, channel_key: bytes, report: RoundReport) -> None:
         waiting: list[ListedBlob] = []
         size = 0
+        newest = await self._newest(channel_key)
         listing = MergedListing(self._group, channel_key, reverse=False, may_miss=True, hedge_s=PATIENCE_S)
         async for seen in listing.blobs(b"", None):
             waiting.append(seen)
             size += seen.blob_id.size if self._lacks(seen) else 0
             if len(waiting) == AT_ONCE or size >= AT_ONCE_BYTES:
-                await self._take_turn(waiting, report)
+                await self._take_turn(waiting, report, newest)
                 waiting, size = [], 0
-        await self._take_turn(waiting, report)
+        await self._take_turn(waiting, report, newest)
         self._silent |= listing.silent
 
-    async def _take_turn(self, batch: list[ListedBlob], report: RoundReport) -> None:
-        """Mend a batch, then leave the group to others for as long as the pace asks for that and for the listing before it."""
+    async def _newest(self, channel_key: bytes) -> bytes:
+        """About the newest blob of a channel now, by its key."""
+        generation, links = self._group.generation, self._group.links
+        asks = {
+            order: link.listing(generation, channel_key, b"", None, reverse=True, limit=1)
+            for order, link in enumerate(links)
+            if link is not None
+        }
+        pages = await self._group.ask(asks, lambda pages: any(page.blobs for page in pages.values()))
+        return max((page.blobs[0].key for page in pages.values() if page.blobs), default=b"")
+
+    async def _take_turn(self, batch: list[ListedBlob], report: RoundReport, newest: bytes) -> None:
+        """Mend a batch, then leave the group to others for as long as the pace asks for that and for the listing before it. Blobs
+        that were put since the listing began are not rested for: it might never catch up with their writers."""
+        is_new = bool(batch) and batch[-1].blob_id.pack()[CHANNEL_KEY_SIZE:PREFIX_SIZE] > newest
         pace, journal = self._pace, self._vdisk.journal
         listing_s = pace.now() - self._rested_at
         async with pace.turn:
@@ -179,7 +193,8 @@ class Replicator:
             await self._mend(batch, report)
             parts, size = report.restored - parts, report.restored_bytes - size
             others = journal.records_appended - self._records_seen - parts
-            await pace.rest(listing_s + pace.now() - began, parts=parts, size=size, others=others)
+            took_s = 0.0 if is_new else listing_s + pace.now() - began
+            await pace.rest(took_s, parts=parts, size=size, others=others)
         self._rested_at, self._records_seen = pace.now(), journal.records_appended
 
     def _lacks(self, seen: ListedBlob) -> bool:
@@ -217,6 +232,9 @@ class Replicator:
 
     async def _restore(self, seen: ListedBlob, part: int, report: RoundReport) -> None:
         codec = self._group.codec
+        entry = self._vdisk.index.entry_of(seen.blob_id.pack_part(part))
+        if entry is not None and not entry & DAMAGED:
+            return  # it was being written when it was listed
         parts = await self._gather_parts(seen)
         if len(parts) < codec.data_parts and part not in parts:
             report.failed += 1
@@ -225,8 +243,8 @@ class Replicator:
         body = codec.restore(seen.blob_id.size, parts, (part,))[part] if part not in parts else parts[part]
         reply = await self._vdisk.put_replica(self._group.generation, seen.blob_id.pack_part(part), body)
         if reply.status is Status.OK:
-            report.restored += 1
-            report.restored_bytes += len(body)
+            report.restored += reply.written
+            report.restored_bytes += len(body) if reply.written else 0
         elif not self._is_unwanted(seen.blob_id.pack()):
             report.failed += 1
             report.reason = reply.reason

@@ -363,20 +363,20 @@ class VDiskHost:
         """Begin to refill the disks that lack parts. That may take hours, so it is waited for only while the group cannot answer
         without them."""
         lacking = {member.heal(): member for member in self._members.values() if member.lacks_parts}
-        self.pace.is_urgent = True
+        if lacking:
+            await asyncio.wait(lacking, timeout=REFILL_AT_START_S)
         try:
-            await self._await_refills(lacking)
+            await self._refill_until_fit(lacking)
         finally:
             self.pace.is_urgent = False
 
-    async def _await_refills(self, lacking: dict[asyncio.Task[None], Member]) -> None:
-        if lacking:
-            await asyncio.wait(lacking, timeout=REFILL_AT_START_S)
+    async def _refill_until_fit(self, lacking: dict[asyncio.Task[None], Member]) -> None:
         while pending := {task for task in lacking if not task.done()}:
             out = sum(1 << order for order in self.hosted if order not in self._members)
             unfit = sum(1 << member.vdisk.order for member in lacking.values() if member.lacks_parts)
             if fits_fail_model(self.group.erasure, out | unfit):
                 return
+            self.pace.is_urgent = True
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
 
     async def _keep(self, order: int, interval: float) -> None:
