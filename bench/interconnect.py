@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count, islice
 from pathlib import Path
 from random import Random
 
@@ -50,7 +51,7 @@ async def rows(setting: Setting) -> list[Row]:
             beside = f"other side {min(server_us):.3g} us"
             found.append(limit_row(name, caller_us, unit="us", goal=goal, beside=beside))
         found.append(await _throughput(setting, link))
-        found.append(await _cpu_of_puts(setting, link, pid))
+        found += await _cpu_of_puts_and_gets(setting, link, pid)
     return found
 
 
@@ -61,36 +62,43 @@ async def _cpu_of_calls(link: Link, pid: int, data: bytes, callers: int, calls: 
     return (time.process_time() - before) / calls * 1e6, (cpu_s(pid) - before_there) / calls * 1e6
 
 
-async def _cpu_of_puts(setting: Setting, link: Link, pid: int) -> Row:
-    """Parts of 4 KiB to a VDisk of the other process, which stores and syncs them."""
+async def _cpu_of_puts_and_gets(setting: Setting, link: Link, pid: int) -> list[Row]:
+    """Parts of 4 KiB to a VDisk of the other process, which stores and syncs them, and back from it."""
     vdisk = link_to_vdisk(link, GROUP, 0)
     body = os.urandom(CALL_BYTES)
     reply = await vdisk.block(1, BlockItem(BlobId(TABLET, 0, 1, 1, 0, 1).pack()[:8], 0, 1))
     if reply.status is not Status.OK:
         raise RuntimeError(f"the tablet cannot start: {reply}")
-    caller_us: list[float] = []
-    server_us: list[float] = []
-    puts = 2048
-    step = 0
+    calls = 2048
+    steps = count(1)
 
     async def put_some() -> None:
-        nonlocal step
-        for _ in range(puts // 64):
-            step += 1
+        for step in islice(steps, calls // 64):
             blob_id = BlobId(TABLET, 0, 1, step, 0, CALL_BYTES).pack_part(1)
             if (reply := await vdisk.put(1, blob_id, body)).status is not Status.OK:
                 raise RuntimeError(f"a put failed: {reply}")
 
-    for number in range(setting.rounds(30) + 1):
-        before, before_there = time.process_time(), cpu_s(pid)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(64):
-                group.create_task(put_some())
-        if number:
-            caller_us.append((time.process_time() - before) / puts * 1e6)
-            server_us.append((cpu_s(pid) - before_there) / puts * 1e6)
-    name = "interconnect: CPU of a 4 KiB put to another process, caller's side, 64 callers"
-    return limit_row(name, caller_us, unit="us", goal=15.0, beside=f"other side {min(server_us):.3g} us")
+    async def get_some() -> None:
+        for step in range(1, calls // 64 + 1):
+            blob_id = BlobId(TABLET, 0, 1, step, 0, CALL_BYTES).pack_part(1)
+            if (reply := await vdisk.get(1, blob_id, 0, CALL_BYTES)).status is not Status.OK:
+                raise RuntimeError(f"a get failed: {reply}")
+
+    found: list[Row] = []
+    for what, work in (("put to", put_some), ("get from", get_some)):
+        caller_us: list[float] = []
+        server_us: list[float] = []
+        for number in range(setting.rounds(30) + 1):
+            before, before_there = time.process_time(), cpu_s(pid)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(64):
+                    group.create_task(work())
+            if number:
+                caller_us.append((time.process_time() - before) / calls * 1e6)
+                server_us.append((cpu_s(pid) - before_there) / calls * 1e6)
+        name = f"interconnect: CPU of a 4 KiB {what} another process, caller's side, 64 callers"
+        found.append(limit_row(name, caller_us, unit="us", goal=15.0, beside=f"other side {min(server_us):.3g} us"))
+    return found
 
 
 async def _call_all(link: Link, data: bytes, callers: int, calls: int) -> None:
