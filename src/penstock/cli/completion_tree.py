@@ -9,7 +9,7 @@ from enum import Enum
 from importlib import import_module
 from typing import Final
 
-from penstock.cli.main import COMMANDS, parser
+from penstock.cli.main import COMMANDS, module_of, parser
 
 
 class Value(Enum):
@@ -56,9 +56,7 @@ _NAMED: Final = {"topic": Value.TOPIC, "group": Value.GROUP}
 
 def command_tree() -> Command:
     """The tree of `penstock`."""
-    below = tuple(
-        _command(import_module(f"penstock.cli.{name}").parser(), (name,), summary) for name, summary in COMMANDS.items()
-    )
+    below = tuple(_command(import_module(module_of(name)).parser(), (name,), summary) for name, summary in COMMANDS.items())
     return Command((), "", tuple(_options(parser(), ())), (), below)
 
 

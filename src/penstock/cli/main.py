@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "status": "show cluster, listeners, rates, storage and alerts",
     "storage": "list the disks of a node, and scrub them",
     "cluster": "create a cluster in etcd, show it, and rebuild it from the disks",
+    "dev-cluster": "start etcd and several nodes on this machine",
     "node": "list the nodes of a cluster, and remove them",
     "disk": "replace a disk of a cluster",
     "topic": "create, list, describe, alter, delete and trim topics",
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # the subcommand's own parser.
     command: str = parser().parse_args(arguments[:1]).command
     try:
-        exit_code: int = import_module(f"penstock.cli.{command}").run(arguments[1:])
+        exit_code: int = import_module(module_of(command)).run(arguments[1:])
         sys.stdout.flush()
         return exit_code
     except (CommandError, PenstockError) as error:
@@ -64,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         print(f"penstock {command}: {error}", file=sys.stderr)
         return ExitCode.FAILED
+
+
+def module_of(command: str) -> str:
+    """The module of a subcommand."""
+    return f"penstock.cli.{command.replace('-', '_')}"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from penstock.broker import TOPIC_CONFIG_KEYS
 from penstock.cli.client_options import client_options
 from penstock.cli.exit_codes import MEANINGS
 from penstock.cli.kafka_reference import kafka_page
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import COMMANDS, module_of
 from penstock.server import SETTINGS
 
 MADE = "<!-- Made by `python -m penstock.cli.reference`; change the code, then run it again. -->"
@@ -53,7 +53,7 @@ def cli_page() -> str:
     """The page of all commands."""
     lines = [MADE, "# Commands", "", "`penstock COMMAND --help` shows the same.", ""]
     for name in COMMANDS:
-        lines += _command(import_module(f"penstock.cli.{name}").parser())
+        lines += _command(import_module(module_of(name)).parser())
     lines += ["## Connection and output", "", *_options(client_options()._actions), _OUTPUT_TEXT]
     lines += ["## Exit codes", "", "| Code | Meaning |", "|---:|---|"]
     lines += (f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items())

@@ -1,0 +1,52 @@
+"""`penstock dev-cluster`: three nodes on this machine, one of them killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.e2e.running_node import PENSTOCK, environment, penstock
+from tests.ports import free_port
+
+
+def ports_in_a_row(count: int) -> int:
+    """The first of some free ports that follow each other."""
+    while True:
+        base = free_port()
+        try:
+            for made in [socket.create_server(("127.0.0.1", base + at)) for at in range(count)]:
+                made.close()
+        except (OSError, OverflowError):
+            continue
+        return base
+
+
+def test_it_serves_without_a_node_that_is_killed_and_ends_with_its_nodes(tmp_path: Path) -> None:
+    kafka, http = ports_in_a_row(3), ports_in_a_row(3)
+    options = ["--data-dir", str(tmp_path / "dev"), "--kafka-port", str(kafka), "--http-port", str(http), "-o", "json"]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*PENSTOCK, "dev-cluster", "--nodes", "3", *options], stdout=subprocess.PIPE, stderr=log, env=environment()
+        )
+    try:
+        assert process.stdout is not None
+        nodes = [json.loads(process.stdout.readline()) for _ in range(3)]
+        assert [(node["node"], node["kafka"]) for node in nodes] == [(at + 1, f"127.0.0.1:{kafka + at}") for at in range(3)]
+        os.kill(nodes[2]["pid"], signal.SIGKILL)
+        bootstrap = ",".join(node["kafka"] for node in nodes)
+        done = penstock("produce", "t", "hello", "--bootstrap", bootstrap)
+        assert done.returncode == 0, done.stderr
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        for node in nodes[:2]:
+            assert not Path(f"/proc/{node['pid']}").exists()
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+    assert "node 3 has ended with -9" in (tmp_path / "log").read_text(encoding="utf-8")
