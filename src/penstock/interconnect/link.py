@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from math import ceil, inf
 from random import Random
+from ssl import SSLError
 
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
@@ -75,6 +76,7 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.probe = LinkProbe()
         self.peer: Peer | None = None  # while connected
+        self.is_refused = False  # whether one of the two nodes does not want the other, which waiting does not change
         self._admission = admission
         self._network = network
         self._clock = clock
@@ -246,11 +248,13 @@ class Link:
         while True:
             try:
                 await self._connect()
-            except PeerRefusedError as error:
+            except (PeerRefusedError, SSLError) as error:
+                self.is_refused = True
                 self._note_down(f"node {self.node_id} at {self.address} cannot be a peer: {error}", logging.ERROR)
             except (OSError, PenstockError) as error:  # time-outs are OSErrors
                 self._note_down(f"node {self.node_id} at {self.address} cannot be reached: {str(error) or type(error).__name__}")
             else:
+                self.is_refused = False
                 up_since = self._clock.monotonic()
                 if self._broken is not None:
                     await self._broken

@@ -21,12 +21,16 @@ from penstock.coordination import (
     cluster_prefix,
     connect_etcd,
 )
+from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.server import BadSettingError, DirectoryInUseError, DirectoryMismatchError, NodeConfig, load_config
+from penstock.server.cluster import node as cluster_node
 from penstock.server.cluster.node import ClusterNode
 from penstock.server.node import Node
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
 from tests.ports import free_ports
+
+TLS = Path(__file__).parents[1] / "interconnect" / "tls"
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +118,38 @@ def test_another_cluster_and_a_level_that_is_too_high_are_refused(etcd: EtcdClus
         await refused(config(etcd, "one", tmp_path / "single"), DirectoryMismatchError, "of a single node")
         wrong_disk = replace(config(etcd, "one", tmp_path / "n3", "n3"), disks=(tmp_path / "n1" / "disk0",))
         await refused(wrong_disk, DirectoryMismatchError, "of node 1 of cluster")
+
+    asyncio.run(test())
+
+
+def test_a_node_with_another_ca_or_a_wrong_clock_is_refused(
+    etcd: EtcdCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def secured(number: int, ca: str = "ca_a.pem") -> NodeConfig:
+        own = config(etcd, "secured", tmp_path / f"n{number}", f"n{number}")
+        return replace(
+            own,
+            interconnect_ca=TLS / ca,
+            interconnect_cert=TLS / "node_a.pem",
+            interconnect_key=TLS / "node_a.key.pem",
+        )
+
+    class WrongClock(SystemClock):
+        def wall(self) -> float:
+            return super().wall() + 61.0
+
+    async def test() -> None:
+        await create(etcd, "secured")
+        first = await ClusterNode.start(secured(1))
+        second = await ClusterNode.start(secured(2))
+        async with asyncio.timeout(10):
+            while first._peers.down_s(2) or second._peers.down_s(1):  # noqa: ASYNC110 - a test that looks on
+                await asyncio.sleep(0.02)
+        await refused(secured(3, "ca_b.pem"), ConfigError, "this node cannot join: .*certificate verify failed")
+        monkeypatch.setattr(cluster_node, "SystemClock", WrongClock)
+        await refused(secured(3), ConfigError, "the clocks of nodes . and . are 61 s apart")
+        await second.stop()
+        await first.stop()
 
     asyncio.run(test())
 

@@ -206,9 +206,9 @@ class ClusterNode:
         await self._set_standby(True)
         self._closing.push_async_callback(self._set_standby, False)
         await self._check_copy()
+        await self._peers.check_accepted()
         await coordination.register(self._record)
         coordination.listen(lambda _: self._changed.set())
-        self._peers.follow()
         await self._groups.follow()
         coordination.campaign()
         self._closing.push_async_callback(self._leave)
@@ -294,6 +294,7 @@ class ClusterNode:
             options = replace(options, security=replace(options.security, secret=secret))
         observatory = Observatory(clock=self._clock)
         observatory.role = "active"
+        observatory.cluster_troubles = self._cluster_troubles
         observatory.interconnect = self._interconnect
         observatory.watch_loop()
         host = BrokerHost(config, self.layout, observatory, self._mount_console, self._other_brokers)
@@ -339,11 +340,10 @@ class ClusterNode:
 
     def _readiness(self) -> dict[str, Any]:
         reasons = self._groups.troubles()
+        if self._peers.is_alone:
+            reasons += self._peers.troubles()
         if not self._groups.memberships:
             reasons.append(self._controller.waiting_for or "the cluster has no storage group yet")
-        reasons += self._peers.troubles()
-        if message := self._coordination.status.message:
-            reasons.append(message)
         status = "not ready" if reasons else "ready"
         return {
             "status": status,
@@ -351,7 +351,16 @@ class ClusterNode:
             "node": self.layout.node_id,
             "active_node": self._role.active_node,
             "reasons": reasons,
+            "warnings": self._cluster_troubles(),
         }
+
+    def _cluster_troubles(self) -> list[str]:
+        """Nodes that are away or cannot be reached, and an etcd that is away."""
+        running = {member.node_id for member in self._coordination.members()}
+        nodes = self._coordination.nodes().items()
+        away = [f"node {number} ({node.name}) is away" for number, node in nodes if number not in running and not node.is_removed]
+        message = self._coordination.status.message
+        return [*self._peers.troubles(), *away, *([message] if message else [])]
 
     def _where(self) -> str:
         active = self._role.active_node

@@ -8,11 +8,14 @@ from typing import Final
 
 from penstock.coordination import Coordination, MemberRecord
 from penstock.core.clock import Clock
+from penstock.core.errors import ConfigError
 from penstock.interconnect import CallStatus, Interconnect, Link, Parts, ServedCall
 
 ADDRESS: Final = "interconnect"  # in the addresses of a member
 NODE_DESTINATION: Final = 1  # calls to the node itself; those to VDisks have far higher numbers
 ASK_S: Final = 0.5
+ACCEPT_S: Final = 2.0  # how long a node that starts waits for the others
+LOOK_S: Final = 0.02
 
 
 class NodeMethod(IntEnum):
@@ -38,6 +41,19 @@ class Peers:
             if member.node_id != self._node_id:
                 self.link(member.node_id)
 
+    async def check_accepted(self) -> None:
+        """ConfigError if no running node wants this one, or it wants none of them. One that does not answer says nothing."""
+        self.follow()
+        links = list(self._interconnect.links.values())
+        deadline = self._clock.monotonic() + ACCEPT_S
+        while any(not link.is_connected and not link.is_refused for link in links):
+            if self._clock.monotonic() > deadline:
+                break
+            await asyncio.sleep(LOOK_S)
+        refused = [link.why_down for link in links if link.is_refused]
+        if refused and not any(link.is_connected for link in links):
+            raise ConfigError(f"this node cannot join: {'; '.join(refused)}")
+
     def link(self, node_id: int) -> Link:
         """The link to a node; one that does not run has no address yet."""
         known = self._interconnect.links.get(node_id)
@@ -52,6 +68,13 @@ class Peers:
         """How long a node has not been reached, in seconds; 0 if it is connected."""
         since = self._down_since.get(node_id)
         return 0.0 if since is None else self._clock.monotonic() - since
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether other nodes run and none of them can be reached."""
+        others = [member.node_id for member in self._coordination.members() if member.node_id != self._node_id]
+        links = [link for number in others if (link := self._interconnect.links.get(number)) is not None]
+        return bool(others) and not any(link.is_connected for link in links)
 
     def troubles(self) -> list[str]:
         """Why running nodes cannot be reached."""

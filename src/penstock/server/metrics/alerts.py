@@ -82,6 +82,7 @@ class Facts:
 
     now_ms: int = 0
     group_state: str = "healthy"
+    cluster_troubles: Sequence[str] = ()  # with other nodes, or what they agree by
     disks: Sequence[DiskFacts] = ()
     lags: Sequence[LagFacts] = ()
     unknown_losses: Sequence[str] = ()  # of the log of a disk that has no sisters
@@ -101,6 +102,7 @@ def alerts_of(facts: Facts) -> list[Alert]:
     """Everything that needs attention, the worst first."""
     rules: tuple[Callable[[Facts], Iterator[Alert]], ...] = (
         _storage,
+        _cluster,
         _damaged,
         _space,
         _retention,
@@ -147,6 +149,12 @@ def _storage(facts: Facts) -> Iterator[Alert]:
             "see which disk it is and why; once it is back, it is refilled automatically",
             "/storage",
         )
+
+
+def _cluster(facts: Facts) -> Iterator[Alert]:
+    for trouble in facts.cluster_troubles:
+        advice = "see `penstock node list`, and start what is away: until then the cluster may survive no further failure"
+        yield Alert(WARNING, "cluster", trouble, advice, "/storage")
 
 
 def _damaged(facts: Facts) -> Iterator[Alert]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from penstock.broker import BrokerReading
@@ -56,6 +56,7 @@ class Observatory:
         self.clock = clock
         self.phase = STARTING
         self.role = ""  # of this node in its cluster, if it is part of one
+        self.cluster_troubles: Callable[[], Sequence[str]] = tuple  # with other nodes, or what they agree by
         self.started_s = clock.wall()
         self.probe = HttpProbe()  # of the HTTP listener
         self.count_connections: Callable[[], int] = int  # of the same, once it listens
@@ -299,6 +300,7 @@ class Observatory:
         return Facts(
             now_ms=now_ms,
             group_state=self.sources.state(),
+            cluster_troubles=self.cluster_troubles(),
             locked_out=self.sources.broker.sign_in.locked_out(),
             silent_listeners=self.sources.silent_listeners(),
             disks=self.sources.disks(),
