@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import COMMANDS
+from penstock.cli.main import COMMANDS, module_of
 from tests.documented import PAGES, ROOT, SHELLS, Block, blocks, check_output, commands
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -104,7 +104,7 @@ def test_every_command_in_the_docs_parses(where: str, words: list[str]) -> None:
     assert command in COMMANDS, f"{where}: there is no such command"
     # What stands for something else in a sentence is something that parses.
     argv = [word.replace("…", "x") for word in words[1:] if word != "--help"]
-    parser: argparse.ArgumentParser = import_module(f"penstock.cli.{command}").parser()
+    parser: argparse.ArgumentParser = import_module(module_of(command)).parser()
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         try:

@@ -252,7 +252,8 @@ def _strings(source: str) -> set[str]:
 
 
 def _names(strings: set[str], module: str, path: Path) -> bool:
-    return path.stem in strings or any(re.split(r":|\.(?=[A-Z])", text)[0] == module for text in strings)
+    stems = {path.stem, path.stem.replace("_", "-")}  # a command has dashes where its module has underscores
+    return bool(stems & strings) or any(re.split(r":|\.(?=[A-Z])", text)[0] == module for text in strings)
 
 
 def _without_exports(source: str) -> str:

@@ -38,6 +38,11 @@ class BoundedLink:
         self._notice: asyncio.Task[None] | None = None
         self.failures = 0
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last call failed."""
+        return self._owes_notice
+
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """See DiskLink."""
         return await self._call(generation, self._carrier.put(generation, blob_id, body, from_reserve=from_reserve), _no_reply)

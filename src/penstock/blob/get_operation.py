@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import NamedTuple
 
 from penstock.blob.blob_id import PREFIX_SIZE, BlobId
@@ -15,6 +16,7 @@ from penstock.blob.topology import Erasure, main_part
 from penstock.core.clock import Clock
 
 DISK_TIMEOUT_S = 10.0
+REMOTE_S = 0.001  # what a read from another node takes longer
 
 
 class GetResult(NamedTuple):
@@ -79,10 +81,15 @@ class GetOperation:
         slices = self._group.codec.slices(self._size, self._offset, self._length)
         if not self._group.erasure.is_mirror:
             return slices
-        # Any replica will do: the one on the quickest disk.
-        now = self._clock.monotonic()
-        part = min((1, 2, 3), key=lambda part: self._group.paces[self._orders[part - 1]].predicted(now))
+        # Any replica will do: the one on the quickest disk, and of those as quick one that is here.
+        part = min((1, 2, 3), key=lambda part: self._expected_s(self._orders[part - 1]))
         return [(part, offset, length) for _, offset, length in slices]
+
+    def _expected_s(self, order: int) -> float:
+        link = self._group.links[order]
+        if link is None or link.is_failing:
+            return inf  # one that fails at once would look quick
+        return self._group.paces[order].predicted(self._clock.monotonic()) + (REMOTE_S if link.is_remote else 0.0)
 
     def _main_index(self, part: int) -> int:
         return next(index for index in range(len(self._orders)) if main_part(self._group.erasure, index) == part)

@@ -105,6 +105,11 @@ class DiskLink(Protocol):
         """Whether the VDisk is on another node."""
         ...
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether its disk or the way to it did not work when it was used last."""
+        ...
+
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
         ...

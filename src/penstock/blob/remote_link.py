@@ -56,6 +56,7 @@ class InterconnectCarrier:
     """Carries calls to one VDisk. Each ends in time by itself; VDiskUnreachableError if there is no answer."""
 
     is_remote = True
+    is_failing = False  # the link that bounds the calls knows
 
     def __init__(self, link: Link, group_id: int, order: int, *, timeout_s: float) -> None:
         self._link = link

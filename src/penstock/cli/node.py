@@ -44,8 +44,7 @@ def run(argv: list[str]) -> int:
 async def _list(coordination: Coordination, _: argparse.Namespace, output: Output) -> None:
     await coordination.open()
     members = {member.node_id: member for member in coordination.members()}
-    leader = coordination.leader
-    active = None if leader is None else leader.record.node_id
+    active = coordination.owner_of(0)
     nodes = [
         _described(node_id, node.name, members.get(node_id), is_active=node_id == active)
         for node_id, node in sorted(coordination.nodes().items())

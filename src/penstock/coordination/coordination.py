@@ -44,7 +44,7 @@ from penstock.coordination.key_layout import (
 from penstock.coordination.key_mirror import KeyChange, KeyMirror
 from penstock.coordination.members import DuplicateMemberError, MemberRecord, check_registration, decode_member, encode_member
 from penstock.coordination.node_ids import NodeRecord, claim_node_id, decode_node, removal_of
-from penstock.coordination.ownership import OwnerMap
+from penstock.coordination.ownership import TABLET_MAX, OwnerMap
 from penstock.coordination.port import (
     Change,
     CommitResult,
@@ -302,6 +302,19 @@ class Coordination:
             if current is None or current.revision != leader.revision:
                 raise NotLeaderError(f"node {current.record.node_id if current else 'none'} leads by now; nothing was changed")
         return result
+
+    async def take_all_tablets(self) -> None:
+        """Make this node the owner of all tablets. NotLeaderError unless it leads at that time, by the store and not by what it
+        has seen: one that was replaced may hear of it late."""
+        assert self._record is not None
+        owners = await self.read_owners()
+        outcome = await self.assign(owners, 0, TABLET_MAX, self._record.node_id)
+        current = leader_of((await self._store.get(LEADER)).entry)
+        mine = self.leadership
+        if mine is None or current is None or current.revision != mine.revision:
+            raise NotLeaderError("another node leads by now; this one takes nothing over")
+        if outcome is not Outcome.DONE:
+            raise CoordinationUnavailableError(f"taking over all tablets is {outcome.value}; try again")
 
     def _forget_revisions(self) -> None:
         if self._candidate is not None:

@@ -53,7 +53,9 @@ class BrokerHost:
         layout: NodeLayout,
         observatory: Observatory,
         mount_console: MountConsole | None = None,
+        *,
         other_brokers: Callable[[str], Sequence[BrokerAddress]] | None = None,
+        release_http: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -63,6 +65,7 @@ class BrokerHost:
         self._group = 0
         self._mount_console = mount_console
         self._other_brokers = other_brokers
+        self._release_http = release_http  # called when the port of the HTTP listener is needed
         self._http: HttpListener | None = None
         self._ydb_readers_of: ReadersOf | None = None
         self.closing = AsyncExitStack()  # what is stopped after the broker may be put in before it starts
@@ -219,6 +222,8 @@ class BrokerHost:
             mounts=(partial(add_routes, observatory=self.observatory), *(() if mount_console is None else (mount_console,))),
             tls=tls,
         )
+        if self._release_http is not None:
+            await self._release_http()
         try:
             await listener.start()
         except OSError as error:

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.e2e.running_node import PENSTOCK, environment, penstock
@@ -17,12 +18,10 @@ def ports_in_a_row(count: int) -> int:
     """The first of some free ports that follow each other."""
     while True:
         base = free_port()
-        try:
-            for made in [socket.create_server(("127.0.0.1", base + at)) for at in range(count)]:
-                made.close()
-        except (OSError, OverflowError):
-            continue
-        return base
+        with ExitStack() as stack, suppress(OSError, OverflowError):
+            for at in range(count):
+                stack.enter_context(socket.create_server(("127.0.0.1", base + at)))
+            return base
 
 
 def test_it_serves_without_a_node_that_is_killed_and_ends_with_its_nodes(tmp_path: Path) -> None:

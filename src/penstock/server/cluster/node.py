@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from importlib import import_module
 from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 from typing import TYPE_CHECKING, Any, Final
 
@@ -201,10 +202,12 @@ class ClusterNode:
             self._peers,
             can_start=self._can_start,
             start=self._start_broker,
-            on_standby=self._set_standby,
+            on_standby=self._stand_by,
         )
-        await self._set_standby(True)
-        self._closing.push_async_callback(self._set_standby, False)
+        await self._stand_by()
+        self._closing.push_async_callback(self._release_http)
+        # What a broker needs beside this takes a while to import; a take-over should not wait for it.
+        await asyncio.to_thread(import_module, "penstock.server.metrics.routes")
         await self._check_copy()
         await self._peers.check_accepted()
         await coordination.register(self._record)
@@ -287,6 +290,7 @@ class ClusterNode:
 
     async def _start_broker(self, on_fenced: Callable[[], None]) -> BrokerHost:
         config, coordination = self.config, self._coordination
+        await coordination.take_all_tablets()
         options = replace(broker_options(config, FIRST_GROUP), on_fenced=on_fenced)
         options = replace(options, must_exist=coordination.has_started and not config.accept_data_loss)
         if options.security is not None:
@@ -297,7 +301,14 @@ class ClusterNode:
         observatory.cluster_troubles = self._cluster_troubles
         observatory.interconnect = self._interconnect
         observatory.watch_loop()
-        host = BrokerHost(config, self.layout, observatory, self._mount_console, self._other_brokers)
+        host = BrokerHost(
+            config,
+            self.layout,
+            observatory,
+            self._mount_console,
+            other_brokers=self._other_brokers,
+            release_http=self._release_http,
+        )
         host.closing.push_async_callback(observatory.stop_watching_loop)
         tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
         if tracing is not None:
@@ -319,13 +330,10 @@ class ClusterNode:
 
     # A standby.
 
-    async def _set_standby(self, is_standby: bool) -> None:
-        """Listen for HTTP as a standby, or leave the port to the broker's listener."""
+    async def _stand_by(self) -> None:
+        """Listen for HTTP as a standby."""
         config = self.config
-        if self._http is not None:
-            await self._http.stop()
-            self._http = None
-        if not is_standby or config.http_port is None:
+        if self._http is not None or config.http_port is None:
             return
         from penstock.server.cluster.standby_http import StandbyHttp
 
@@ -337,6 +345,12 @@ class ClusterNode:
         self._http = http
         self.config = replace(config, http_port=http.port)
         self.listeners["http"] = Listener(config.host, http.port)
+
+    async def _release_http(self) -> None:
+        """Leave the port to the broker's listener."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.stop()
 
     def _readiness(self) -> dict[str, Any]:
         reasons = self._groups.troubles()

@@ -32,7 +32,8 @@ StartBroker = Callable[[Callable[[], None]], Awaitable[BrokerHost]]
 
 
 class BrokerRole:
-    """Starts and stops the broker of this node as its role changes. `on_standby` is called with whether this node is one."""
+    """Starts and stops the broker of this node as its role changes. `on_standby` is called when it
+    is a standby again."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class BrokerRole:
         *,
         can_start: Callable[[], bool],
         start: StartBroker,
-        on_standby: Callable[[bool], Awaitable[None]],
+        on_standby: Callable[[], Awaitable[None]],
     ) -> None:
         self._node_id = node_id
         self._coordination = coordination
@@ -65,10 +66,7 @@ class BrokerRole:
     @property
     def active_node(self) -> int | None:
         """The node that runs the broker, or soon will; None if that is not known."""
-        if self._host is not None:
-            return self._node_id
-        leader = self._coordination.leader
-        return None if leader is None else leader.record.node_id
+        return self._node_id if self._host is not None else self._coordination.owner_of(0)
 
     async def run(self) -> None:
         """Follow the role for as long as the node runs."""
@@ -114,14 +112,14 @@ class BrokerRole:
 
     async def _take_over(self) -> None:
         self._fenced.clear()
-        await self._on_standby(False)
+        began = asyncio.get_running_loop().time()
         try:
             self._host = await self._start(self._fenced.set)
         except BaseException:
-            await self._on_standby(True)
+            await self._on_standby()
             raise
         self._trouble = ""
-        log.info("this node runs the broker")
+        log.info("this node runs the broker; it started in %.2f s", asyncio.get_running_loop().time() - began)
 
     async def _watch_fence(self, host: BrokerHost, now: float) -> None:
         if not self._fenced.is_set() and now - self._confirmed_at >= CONFIRM_S and host.broker is not None:
@@ -131,4 +129,4 @@ class BrokerRole:
         if self._fenced.is_set():
             log.warning("another node runs the broker by now; this one is a standby")
             await self.stop()
-            await self._on_standby(True)
+            await self._on_standby()
