@@ -23,7 +23,7 @@ class Writer:
                 "enable.idempotence": True,
                 "message.timeout.ms": 120_000,
                 "request.timeout.ms": request_timeout_ms,
-                "socket.timeout.ms": max(request_timeout_ms, 10_000),
+                "socket.timeout.ms": request_timeout_ms + 500,
                 "socket.connection.setup.timeout.ms": 2_000,
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,
