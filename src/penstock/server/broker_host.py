@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
+from importlib import import_module
 from random import Random
 from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
@@ -262,6 +263,22 @@ class BrokerHost:
         if self._http is not None:
             await self._http.stop()
         await self.observatory.stop()
+
+
+def import_listeners(config: NodeConfig) -> None:
+    """Import what the listeners of a node need, so that one that waits to take over starts them at once. What is not installed is
+    told when it is needed."""
+    needed = {
+        "penstock.server.http": config.http_port,
+        "penstock.server.metrics.pipeline_reports": config.http_port,
+        "penstock.server.metrics.routes": config.http_port,
+        "penstock.gateway.yt": config.yt_port,
+        "penstock.gateway.ydb": config.ydb_port,
+    }
+    for module, port in needed.items():
+        if port is not None:
+            with suppress(ImportError):
+                import_module(module)
 
 
 def broker_options(config: NodeConfig, group: int) -> BrokerOptions:

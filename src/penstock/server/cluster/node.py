@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from importlib import import_module
 from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +28,15 @@ from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.gateway.kafka import BrokerAddress
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, TlsFiles
-from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
+from penstock.server.broker_host import (
+    BrokerHost,
+    Listener,
+    MountConsole,
+    advertised_host,
+    broker_options,
+    cannot_listen,
+    import_listeners,
+)
 from penstock.server.cluster.connection import connect_coordination
 from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
@@ -206,8 +213,7 @@ class ClusterNode:
         )
         await self._stand_by()
         self._closing.push_async_callback(self._release_http)
-        # What a broker needs beside this takes a while to import; a take-over should not wait for it.
-        await asyncio.to_thread(import_module, "penstock.server.metrics.routes")
+        await asyncio.to_thread(import_listeners, self.config)
         await self._check_copy()
         await self._peers.check_accepted()
         await coordination.register(self._record)

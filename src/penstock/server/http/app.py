@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -52,10 +54,14 @@ def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | No
     )
     app[BODIES] = IncomingBodies(BodyLimits(), broker.clock)
     app.on_response_prepare.append(_add_headers)
-    document = openapi(routes, API_PREFIX, is_secured=broker.options.security is not None)
+
+    @cache
+    def document() -> dict[str, Any]:
+        return openapi(routes, API_PREFIX, is_secured=broker.options.security is not None)
 
     async def show_document(call: Call[Nothing, Nothing, Nothing]) -> web.Response:
-        return web.json_response(document)
+        # Made when it is asked for, and not on the loop: it takes longer than the rest of a start.
+        return web.json_response(await asyncio.to_thread(document))
 
     for route in [*routes, Route("GET", "/openapi.json", show_document, "this document")]:
         app.router.add_route(route.method, API_PREFIX + route.path, _handler_of(route))
