@@ -105,6 +105,7 @@ class Journal:
         self.failures = 0
         self.trouble: OSError | None = None  # why the last flush failed; None if it did not
         self._failures_in_a_row = 0
+        self._retry_at = 0.0
         self.bytes_appended = 0
         self.records_appended = 0
         self._segment = Segment(self.chunk, begins=True)
@@ -217,10 +218,9 @@ class Journal:
         self._is_due = False
         if not self._records:
             return
-        if self._failures_in_a_row > 1 and not self._is_closing:
+        if self._failures_in_a_row > 1 and not self._is_closing and self._loop.time() < self._retry_at:
             self._is_backing_off = self._is_due = True
-            delay_s = min(RETRY_S * 2 ** min(self._failures_in_a_row, 16), RETRY_MAX_S)
-            self._loop.call_later(delay_s, self._try_again)
+            self._loop.call_at(self._retry_at, self._try_again)
         else:
             self._start_flush()
 
@@ -321,6 +321,7 @@ class Journal:
         self.failures += 1
         self.trouble = error
         self._failures_in_a_row += 1
+        self._retry_at = self._loop.time() + min(RETRY_S * 2 ** min(self._failures_in_a_row, 16), RETRY_MAX_S)
         behind = self._batch
         self._batch = Batch()
         self._records = 0

@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.blob import BlobId, Erasure, RangeResult, Status
 from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, STEP_MAX
+from penstock.blob.journal import RETRY_MAX_S
 from penstock.queue import PartitionConfig, SourceWrite, head
 from penstock.tablet import KvOptions
 from penstock.tablet.boot import DATA, LOG, PAGES
@@ -184,6 +185,8 @@ async def _judge(world: QueueWorld, hosts: Hosts, epoch: int) -> None:
     world.note("judge")
     for vdisk in world.vdisks().values():
         await vdisk.journal.commit()  # what began while a disk was slow is still slow
+    if any(vdisk.journal.trouble is not None for vdisk in world.vdisks().values()):
+        await asyncio.sleep(RETRY_MAX_S)  # a disk that has failed until now is not tried again at once
     instance = await hosts.boot_healthy()
     await hosts.stop_zombies()
     for ledger in hosts.ledgers.values():

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.chunk_scan import ScannedRecord, scan_chunk
-from penstock.blob.journal import Journal, chunk_name
+from penstock.blob.journal import RETRY_MAX_S, Journal, chunk_name
 from penstock.blob.record import RecordKind, record_size
 from penstock.testing.sim_disk import DiskFaults, Latency, SimDisk, SimPlatter
 from penstock.testing.sim_loop import current_loop, run_simulation
@@ -264,5 +264,21 @@ def test_a_disk_that_keeps_failing_is_tried_once_a_second_and_takes_few_chunks()
         assert await bench.journal.commit() is None
         assert bench.journal.trouble is None
         assert await bench.steps_in(bench.journal.chunk) == [1]
+
+    _run(scenario)
+
+
+def test_a_disk_that_was_left_alone_since_it_failed_is_tried_at_once() -> None:
+    async def scenario(bench: Bench) -> None:
+        bench.faults.broken = True
+        for step in range(8):
+            bench.append(step)
+            assert await bench.journal.commit() is not None
+        await asyncio.sleep(2 * RETRY_MAX_S)
+        bench.faults.broken = False
+        began = current_loop().time()
+        bench.append(9)
+        assert await bench.journal.commit() is None
+        assert current_loop().time() - began < 1.0 + RETRY_MAX_S / 2, "a flush takes a second"
 
     _run(scenario)
