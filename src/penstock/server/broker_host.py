@@ -236,6 +236,7 @@ class BrokerHost:
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(context).read)
         sources.streams = streams if isinstance(streams, Streams) else None
         sources.checks = ListenerChecks(self.listeners, _encrypted_listeners(config), broker.clock.monotonic)
+        await self.observatory.restore_history(config.data_dir)
         self.observatory.serve(sources)
 
     def _node_context(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> NodeContext:

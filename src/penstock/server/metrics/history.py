@@ -1,4 +1,4 @@
-"""History of metrics in memory: 1 s steps for 10 minutes, 10 s steps for 6 hours, 60 s steps for 2 days.
+"""History of metrics: 1 s steps for 10 minutes, 10 s steps for 6 hours, 60 s steps for 2 days.
 
 All series share their timestamps. A series takes 22 KiB, and there are at most `SERIES_MAX`, so the total is below 9 MiB whatever
 the number of topics: the node's own series always exist, topics and consumers have one while they are among the busiest.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.core.errors import InvalidRequestError
 
 LEVELS: Final = ((1, 600), (10, 2160), (60, 2880))
+HISTORY_S: Final = LEVELS[-1][0] * LEVELS[-1][1]
 SERIES_MAX: Final = 400
 POINTS_MAX: Final = 3000
 DEFAULT_SPAN_MS: Final = 600_000
@@ -54,6 +55,16 @@ class Key(NamedTuple):
     consumer: str = ""
 
 
+class StoredLevel(NamedTuple):
+    """A level as it is stored: its shape, how many ticks there ever were, and the rings as bytes."""
+
+    step_s: int
+    capacity: int
+    ticks: int
+    times: bytes
+    series: list[tuple[str, str, str, bytes]]
+
+
 class _Level:
     """One resolution: a ring of times, and one of values for each series."""
 
@@ -70,6 +81,27 @@ class _Level:
         for key, ring in self.series.items():
             ring[at] = values.get(key, math.nan)
         self.count += 1
+
+    def stored(self) -> StoredLevel:
+        series = [(*key, ring.tobytes()) for key, ring in self.series.items()]
+        return StoredLevel(self.step_s, self.capacity, self.count, self.times.tobytes(), series)
+
+    def restore(self, stored: StoredLevel, now_ms: int) -> bool:
+        """Take over what was stored, followed by a gap. Returns False if it does not fit, or is of the future."""
+        if (stored.step_s, stored.capacity) != (self.step_s, self.capacity) or stored.ticks < 0:
+            return False
+        times = array("q", stored.times)
+        rings = {Key(metric, topic, consumer): array("f", values) for metric, topic, consumer, values in stored.series}
+        if {len(times), *map(len, rings.values())} != {self.capacity} or not all(key.metric in _FOLDS for key in rings):
+            return False
+        last_ms = times[(stored.ticks - 1) % self.capacity] if stored.ticks else now_ms
+        if last_ms > now_ms:
+            return False  # the clock was set back: times would not be in order
+        self.times, self.series, self.count = times, rings, stored.ticks
+        if now_ms - last_ms > 2000 * self.step_s:
+            # Nothing is known of the time when the node did not run: a chart draws no line across it.
+            self.write((last_ms + now_ms) // 2, {})
+        return True
 
     def recent(self, key: Key, count: int) -> list[float]:
         ring = self.series[key]
@@ -100,6 +132,24 @@ class History:
 
     def __init__(self) -> None:
         self._levels = [_Level(*level) for level in LEVELS]
+
+    @classmethod
+    def restored(cls, levels: Sequence[StoredLevel], now_ms: int) -> History | None:
+        """The history that was stored; None if it does not fit the levels there are."""
+        history = cls()
+        if len(levels) != len(history._levels):
+            return None
+        fits = [level.restore(stored, now_ms) for level, stored in zip(history._levels, levels, strict=True)]
+        return history if all(fits) else None
+
+    def stored_levels(self) -> list[StoredLevel]:
+        """All of it, to be stored."""
+        return [level.stored() for level in self._levels]
+
+    @property
+    def keys(self) -> list[Key]:
+        """The series that are recorded."""
+        return list(self._levels[0].series)
 
     def keep(self, keys: Iterable[Key]) -> None:
         """Set the series to record; existing ones among them keep their values."""

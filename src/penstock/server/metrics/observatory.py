@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from penstock.broker import BrokerReading
@@ -14,7 +15,8 @@ from penstock.interconnect import Interconnect
 from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
 from penstock.server.metrics.descriptor_watch import DescriptorWatch
 from penstock.server.metrics.flows import TopicFlows, TopicRates
-from penstock.server.metrics.history import FLOW_METRICS, History, Key, SeriesQuery
+from penstock.server.metrics.history import FLOW_METRICS, HISTORY_S, History, Key, SeriesQuery
+from penstock.server.metrics.history_file import FILE_NAME, pack_history, read_history, write_history
 from penstock.server.metrics.lag_trend import LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
 from penstock.server.metrics.loop_watchdog import LoopWatchdog
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 STARTING, SERVING, DRAINING = "starting", "serving", "draining"
 TICK_S: Final = 1.0
+SAVE_S: Final = 60.0
 ALERTS_EVERY: Final = 5  # ticks
 TOPIC_HISTORIES: Final = 50
 LAG_HISTORIES: Final = 50
@@ -68,6 +71,8 @@ class Observatory:
         self.flows = TopicFlows()
         self.alerts: list[Alert] = []
         self._history = History()
+        self._history_path: Path | None = None
+        self._restored_keys: list[Key] = []
         self._trend = LagTrend()
         self._reading: BrokerReading | None = None
         self._gateways: list[tuple[str, Gateway]] = [("http", self)]
@@ -106,16 +111,25 @@ class Observatory:
         self._gateways.append((name, gateway))
         gateway.probe.tracing = self.probe.tracing
 
+    async def restore_history(self, folder: Path) -> None:
+        """Go on with the history that an earlier process left in a folder, and keep it there from now on."""
+        self._history_path = folder / FILE_NAME
+        restored = await asyncio.to_thread(read_history, self._history_path, int(self.clock.wall() * 1000))
+        if restored is not None:
+            self._history = restored
+            self._restored_keys = restored.keys
+
     def serve(self, sources: Sources) -> None:
         """Start sampling; called when the node is up."""
         self.sources = sources
         sources.gateways = self._gateways
         self._reading = sources.broker.reading()
         self.survey = Survey(sources.broker, self._reading, sources.read_pipelines)
-        self._history.keep(_NODE_KEYS)
+        self._history.keep([*_NODE_KEYS, *self._restored_keys])
         self.phase = SERVING
         self._spawn(self._tick_for_ever(), "observatory")
         self._spawn(self.survey.run(self._surveyed), "survey")
+        self._spawn(self._save_for_ever(), "history")
         if sources.checks is not None:
             self._spawn(sources.checks.run(), "listener-checks")
 
@@ -131,6 +145,8 @@ class Observatory:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if self.sources is not None:
+            await self._save_history()
         # The layers below may be closed after this.
         self.sources = self.survey = self._reading = None
 
@@ -221,6 +237,19 @@ class Observatory:
                 # A failure of monitoring must not stop the node.
                 log.exception("the node could not watch itself this second")
 
+    async def _save_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            await self._save_history()
+
+    async def _save_history(self) -> None:
+        if self._history_path is None:
+            return
+        try:
+            await asyncio.to_thread(write_history, self._history_path, pack_history(self._history))
+        except OSError as error:
+            log.warning("the history of metrics is not saved to %s: %s", self._history_path, error.strerror)
+
     def tick(self) -> None:
         """Sample everything; called once a second."""
         assert self.sources is not None
@@ -284,7 +313,16 @@ class Observatory:
         consumers = [
             Key(metric, topic, consumer) for consumer, topic in self._lag_keys for metric in ("lag_messages", "lag_seconds")
         ]
-        self._history.keep([*_NODE_KEYS, *topics, *consumers])
+        self._history.keep([*_NODE_KEYS, *topics, *consumers, *self._kept_restored()])
+
+    def _kept_restored(self) -> list[Key]:
+        """Series from before the restart, while anything in them is recent enough to be shown and their topics exist."""
+        if self._restored_keys and self.clock.wall() - self.started_s > HISTORY_S:
+            self._restored_keys = []
+        if self._restored_keys and self.sources is not None:
+            topics = {topic.name for topic in self.sources.broker.catalog.topics()}
+            self._restored_keys = [key for key in self._restored_keys if not key.topic or key.topic in topics]
+        return self._restored_keys
 
     def _lacked_descriptors(self) -> bool:
         """Whether the process recently ran out of file descriptors."""

@@ -63,7 +63,8 @@ However many topics there are, a scrape stays small and cheap:
 - What needs a look at every partition or position (sizes, lags) is gathered in the background, and shown as it was found last;
   `penstock_survey_age_seconds` says how old that is. On a node with up to {SMALL} partitions and positions it is gathered for
   the scrape.
-- The history that the console draws is in memory, in {steps}. It has {kept}, of the node, and what of that they have of the
+- The history that the console draws is in memory, in {steps}. It is saved every minute
+  and when the node stops, and goes on after a restart. It has {kept}, of the node, and what of that they have of the
   {TOPIC_HISTORIES} busiest topics and {LAG_HISTORIES} largest lags: {SERIES_MAX} series of 22 KiB at most, so less than 9 MiB.
   It is empty after a restart of the node.
 - Of each kind of alert, `penstock_alerts` and the overview show {EACH_MAX} at most.
