@@ -86,10 +86,10 @@ class InterconnectCarrier:
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
         """See DiskLink."""
         request = (pack((generation, blob_id, offset, length)),)
-        is_whole = blob_id[-1] & 0xF == 0
-        size = int.from_bytes(blob_id[PREFIX_SIZE:], "big") >> 4
-        reply_bytes = PARTS_OF_ONE_BLOB * size if is_whole else length
-        return await self._ask(Method.GET, request, unpack_parts, reply_bytes=reply_bytes + 1000)
+        reply_bytes = length + 1000
+        if blob_id[-1] & 0xF == 0:  # all parts that are there, whole
+            reply_bytes += PARTS_OF_ONE_BLOB * (int.from_bytes(blob_id[PREFIX_SIZE:], "big") >> 4)
+        return _decoded(await self._call(Method.GET, request, FOREGROUND, reply_bytes), unpack_parts)
 
     def piece(self, generation: int, blob_id: bytes, offset: int, length: int) -> FilePiece | None:
         """See DiskLink. The files of another node cannot be sent from here."""

@@ -178,6 +178,8 @@ def unpack_parts(raw: Buffer) -> PartsReply:
         raise CorruptionError(f"{len(raw)} bytes are no reply to a get")
     at = _SIZE.size + _SIZE.unpack_from(view)[0]
     head = unpack(_PARTS_HEAD, view[_SIZE.size : at])
+    if len(head.sizes) == 1 and at + head.sizes[0][1] == len(view):
+        return PartsReply(head.status, ((head.sizes[0][0], view[at:]),), head.reason, head.damaged)
     if at + sum(size for _, size in head.sizes) != len(view):
         raise CorruptionError(f"the parts of a reply do not have the {len(raw)} bytes that it came with")
     parts: list[tuple[int, Buffer]] = []
