@@ -23,7 +23,7 @@ from penstock.testing.simulate_nodes import run_seed
 
 SMALL = VDiskOptions(chunk_size=1 << 16, space_reserve=0, checkpoint_bytes=1 << 18, checkpoint_records=500)
 OPTIONS = GroupOptions(vdisk=SMALL, sync_interval=0.2, replication_interval=0.5, scrub_interval=None)
-SEEDS = {Erasure.MIRROR_3: (*range(7), 10197), Erasure.BLOCK_4_2: range(1), Erasure.MIRROR_3_DC: range(1)}
+SEEDS = {Erasure.MIRROR_3: (*range(4), 10197), Erasure.BLOCK_4_2: range(1), Erasure.MIRROR_3_DC: range(1)}
 A, B, C, D, OTHER_CLIENT = 1, 2, 3, 4, 5  # nodes; the VDisks 0, 1 and 2 begin on A, B and C
 
 
