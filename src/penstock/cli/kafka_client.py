@@ -40,7 +40,8 @@ class CommandClient(BlockingClient):
                 api_timeout_s=timeout_s,
                 security=(identity or Identity()).security,
                 names=_NAMES,
-                waits_for_first_node=False,
+                # Who names several nodes has a cluster, in which another takes over from one that is lost.
+                waits_for_first_node=len(addresses) > 1,
             )
         )
         self.timeout_s = timeout_s

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from penstock.kafka.protocol import keys
 from penstock.kafka.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.kafka.running_gateway import RunningGateway
+from tests.ports import free_ports
 
 T = TypeVar("T")
 Work = Callable[[ProducerClient], Awaitable[T]]
@@ -128,6 +130,17 @@ def test_nothing_listening_is_an_error_that_names_the_setting(kind: str) -> None
             await client.topics(["t"])
 
     run(kind, options_of(port, api_timeout_s=0.2), work)
+
+
+@both
+def test_all_addresses_where_nothing_listens_are_named(kind: str) -> None:
+    addresses = tuple(Address("127.0.0.1", port) for port in free_ports(2))
+
+    async def work(client: ProducerClient) -> None:
+        with pytest.raises(BrokerUnreachableError, match=f"no node can be reached.*:{addresses[0].port}.*:{addresses[1].port}"):
+            await client.topics(["t"])
+
+    run(kind, replace(options_of(addresses[0].port, api_timeout_s=0.2), bootstrap=addresses), work)
 
 
 @both

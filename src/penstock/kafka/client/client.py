@@ -101,7 +101,9 @@ class KafkaClient:
                 return await self.connect(address)
             except BrokerUnreachableError as error:
                 failures.append(error)
-        raise failures[0]
+        if len(failures) == 1:
+            raise failures[0]
+        raise BrokerUnreachableError(f"no node can be reached: {'; '.join(map(str, failures))}")
 
     async def node(self, node_id: int) -> Connection:
         """Return a connection to a node that the last metadata named."""
