@@ -19,8 +19,8 @@ export interface Column<Row> {
   title?: string;
   /** Stands at the end of its cell, as figures do. */
   end?: boolean;
-  /** True for columns that a phone does without, "widest" for those that only a large window has room for. */
-  wide?: boolean | "widest";
+  /** True for columns that a phone does without, "wider" and "widest" for those that only larger windows have room for. */
+  wide?: boolean | "wider" | "widest";
   width?: string;
   about?: string;
   /** Whether its head sorts: by the field of the same name, or by what is computed. */
@@ -29,7 +29,7 @@ export interface Column<Row> {
 }
 
 const classOf = <Row,>({ end, wide }: Column<Row>) =>
-  `${end ? "end" : ""} ${wide === "widest" ? "widest-only" : wide ? "wide-only" : ""}`;
+  `${end ? "end" : ""} ${wide === true ? "wide-only" : wide ? `${wide}-only` : ""}`;
 
 interface Sorting {
   sort: string | undefined;

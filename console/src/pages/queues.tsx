@@ -23,13 +23,13 @@ const COLUMNS: Column<Queue>[] = [
     ),
   },
   { key: "1m", title: "Rows, 1 min", end: true, width: "110px", show: rate("1m") },
-  { key: "1h", title: "1 h", end: true, wide: true, width: "90px", show: rate("1h") },
-  { key: "1d", title: "1 d", end: true, wide: true, width: "90px", show: rate("1d") },
+  { key: "1h", title: "1 h", end: true, wide: "wider", width: "90px", show: rate("1h") },
+  { key: "1d", title: "1 d", end: true, wide: "wider", width: "90px", show: rate("1d") },
   {
     key: "weight",
     title: "Data, 1 min",
     end: true,
-    wide: true,
+    wide: "wider",
     width: "116px",
     show: (row) =>
       row.write_row_count_rate["1m"] > 0 && !row.write_data_weight_rate["1m"] ? (
@@ -48,7 +48,7 @@ const COLUMNS: Column<Queue>[] = [
     width: "104px",
     show: (row) => <Count value={row.registrations} />,
   },
-  { key: "vital", title: "Vital", end: true, wide: true, width: "70px", show: (row) => <Count value={row.vital} /> },
+  { key: "vital", title: "Vital", end: true, wide: "wider", width: "70px", show: (row) => <Count value={row.vital} /> },
   {
     key: "trim",
     title: "Trimming",

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, post } from "../api";
 import { Confirm, say } from "../dialogs";
-import { Bytes, Count, Moment, ago, bytes, count, integer, percent, plural } from "../format";
+import { Bytes, Count, Moment, ago, bytes, integer, percent, plural } from "../format";
 import { useLive } from "../live";
 import { Bone, Card, Facts, Failure, Meter, Notice, OtherFiles, PageHead, State, Tile, type Tone } from "../parts";
 import { useRights } from "../rights";
@@ -125,7 +125,7 @@ const scrubText = ({ is_running: isRunning, last_ms: last, found, chunks }: Sche
   ) : (
     "not finished since the node started, "
   ),
-  `${count(chunks)} chunks read, `,
+  `${plural(chunks, "chunk")} read, `,
   found ? <strong class="bad-text">{plural(found, "damaged part")} found</strong> : "nothing damaged",
 ];
 
@@ -258,8 +258,8 @@ export default function Storage() {
           }}
           touches={
             <>
-              This reads all {plural(vdisks.length, "VDisk")} ({bytes(sum("used"))}) and verifies every part; damaged parts are
-              restored from the others. Nothing is deleted. It uses some of the disks' bandwidth meanwhile.
+              This reads {vdisks.length === 1 ? "the VDisk" : `all ${integer(vdisks.length)} VDisks`} ({bytes(sum("used"))}) and
+              verifies every part; damaged parts are {vdisks.length === 1 ? "reported" : "restored from the others"}. Nothing is deleted. It uses some of the disks' bandwidth meanwhile.
             </>
           }
         />

@@ -376,33 +376,35 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
           value={query.search}
           onChange={(text) => setQuery({ search: text || null })}
         />
-        <button type="button" class="button" aria-pressed={live} onClick={toggle}>
-          <span class={`live-dot ${live ? "on" : ""}`} aria-hidden="true" />
-          Live
-        </button>
-        {!live && (
-          <button type="button" class="button" onClick={page.refresh}>
-            Refresh
+        <div class="row push">
+          <button type="button" class="button" aria-pressed={live} onClick={toggle}>
+            <span class={`live-dot ${live ? "on" : ""}`} aria-hidden="true" />
+            Live
           </button>
-        )}
-        <Menu
-          label="Copy as"
-          icon="copy"
-          actions={[
-            { text: "Command: penstock consume", act: copy(consumeCommand(cluster, shown)) },
-            { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) },
-          ]}
-        />
-        <button
-          type="button"
-          class="button primary"
-          disabled={Boolean(refusal("WRITE"))}
-          title={refusal("WRITE") ?? undefined}
-          onClick={() => setProducing(true)}
-        >
-          <Icon name="send" />
-          Produce
-        </button>
+          {!live && (
+            <button type="button" class="button" onClick={page.refresh}>
+              Refresh
+            </button>
+          )}
+          <Menu
+            label="Copy as"
+            icon="copy"
+            actions={[
+              { text: "Command: penstock consume", act: copy(consumeCommand(cluster, shown)) },
+              { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) },
+            ]}
+          />
+          <button
+            type="button"
+            class="button primary"
+            disabled={Boolean(refusal("WRITE"))}
+            title={refusal("WRITE") ?? undefined}
+            onClick={() => setProducing(true)}
+          >
+            <Icon name="send" />
+            Produce
+          </button>
+        </div>
       </div>
       {live && <LiveBar tail={tail} paused={paused} onPause={() => setPaused(!paused)} />}
       <Failure error={live ? tail.error : page.error} again={live ? null : page.refresh} what={live ? null : "Messages"} />

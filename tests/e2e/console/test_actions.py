@@ -280,6 +280,10 @@ def test_keys_lead_through_a_list(window: Window) -> None:
     page.get_by_role("menuitem", name="Delete group").click()
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.innerText") == "Actions"
+    page.set_viewport_size({"width": 1024, "height": 700})
+    for path in ("/consumers", "/topics", "/queues"):  # the name is what must not be cut
+        window.open(path)
+        window.until("document.querySelector('[data-row]')?.closest('td').clientWidth > 150")
     window.open("/nowhere")
     window.see("There is no such page")
     window.forgive("status of 404")
