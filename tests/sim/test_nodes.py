@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -150,6 +151,25 @@ def test_r6_a_vdisk_that_was_cut_off_takes_no_command_before_it_has_pulled_from_
             world.mend(node)
         await world.wait(lambda: not vdisk.is_cut_off, 10.0, "A has not pulled")
         assert (await process.call(vdisk.put(generation, late, b"late"))).status is Status.BLOCKED
+
+    run_mirror(scenario)
+
+
+def test_r6_links_that_break_all_at_once_and_are_back_soon_fail_no_put() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        names = [world.nodes[node].name for node in (A, B, C)]
+        statuses: list[Status] = []
+
+        async def put(step: int) -> None:
+            await asyncio.sleep(step / 1000)
+            statuses.append((await world.do(world.life.proxy.put(_late(step), b"late"))).status)
+
+        puts = [asyncio.ensure_future(put(step)) for step in range(200)]
+        await asyncio.sleep(0.1)
+        for one, other in combinations(names, 2):
+            world.network.lose(one, other)
+        await asyncio.gather(*puts)
+        assert statuses == [Status.OK] * 200
 
     run_mirror(scenario)
 

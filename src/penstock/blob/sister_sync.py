@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from penstock.blob.configuration import Configuration, ConfigurationReply, refusal, store_configuration
@@ -16,6 +17,8 @@ from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.sisters import SisterMark, Sisters
 from penstock.blob.status import Status
 from penstock.blob.topology import VDiskId
+
+HEARD_WAIT_S = 1.0
 
 
 class SisterSync:
@@ -37,6 +40,7 @@ class SisterSync:
     configuration: Configuration | None  # of a group over nodes
     on_configured: Callable[[Configuration], None] | None
     _configuring: asyncio.Lock
+    _heard: asyncio.Event
     disk: Disk
     disorders: int  # the number of the last disorder that it was told of
     _forgetful_since: int
@@ -50,6 +54,21 @@ class SisterSync:
         self._configuring = asyncio.Lock()
         self.disorders = 0
         self.is_cut_off = False
+        self._heard = asyncio.Event()
+
+    def note_cut_off(self, is_cut_off: bool) -> None:
+        """Links broke, so that a quorum of the sisters is out of reach, or enough of them have been heard again."""
+        self.is_cut_off = is_cut_off
+        if is_cut_off:
+            self._heard.clear()
+        else:
+            self._heard.set()
+
+    async def wait_until_heard(self) -> None:
+        """Wait until enough sisters have been heard again, but not long: links that broke are mostly back at once."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEARD_WAIT_S):
+                await self._heard.wait()
 
     async def pull(
         self, generation: int, order: int, incarnation: int, position: int, mark: SisterMark | None = None

@@ -47,7 +47,7 @@ class Syncer:
 
     def _weigh_links(self) -> None:
         everyone = (1 << len(self._group.links)) - 1
-        self._vdisk.is_cut_off = not group_quorum(self._group.erasure, everyone & ~self.unheard)
+        self._vdisk.note_cut_off(not group_quorum(self._group.erasure, everyone & ~self.unheard))
 
     def _forget_cursors(self) -> None:
         self._epoch += 1  # an answer to what was asked before counts no more

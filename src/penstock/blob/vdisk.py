@@ -125,6 +125,8 @@ class VDisk(SisterSync):
 
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
+        if self.is_cut_off:
+            await self.wait_until_heard()
         refusal = self._begin_put(generation, blob_id, body, from_reserve=from_reserve)
         if refusal is not None:
             return refusal if refusal is not _KNOWN else await self._put_again(blob_id, contiguous(body))
@@ -141,6 +143,8 @@ class VDisk(SisterSync):
         self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
     ) -> list[DiskReply]:
         """Store parts of different blobs, which become durable together; each has a reply of its own."""
+        if self.is_cut_off:
+            await self.wait_until_heard()
         begun = [self._begin_put(generation, blob_id, body, from_reserve=from_reserve) for blob_id, body in parts]
         if None in begun:
             error = await self.journal.commit()
@@ -269,6 +273,8 @@ class VDisk(SisterSync):
 
     async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """Raise the blocked generation of a tablet to `item.generation`, and take its channel history if that is newer."""
+        if self.is_cut_off:
+            await self.wait_until_heard()
         reply = await self._block(generation, item, history)
         newest = self.index.histories.get(item.tablet)
         return reply if newest is None else reply._replace(history=newest)
@@ -284,6 +290,8 @@ class VDisk(SisterSync):
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
         """Set keep flags, then a barrier."""
+        if self.is_cut_off:
+            await self.wait_until_heard()
         refusal = self._refusal(generation, request.channel[:8], request.record_generation)
         if refusal is not None:
             return refusal
