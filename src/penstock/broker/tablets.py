@@ -115,6 +115,8 @@ class Tablets:
         if hosted.keeper is None:
             self._start_keeper(tablet_id, hosted)
         await (hosted.up if is_new else hosted.tried).wait()
+        if is_new and isinstance(hosted.trouble, FencedError):
+            raise PartitionUnavailableError(f"another node runs tablet {tablet_id} by now; ask that one")
 
     def configure(self, tablet_id: int, config: PartitionConfig) -> None:
         """Apply a new configuration of the topic."""
@@ -238,6 +240,7 @@ class Tablets:
                 if isinstance(error, FencedError) and self._on_fenced is not None:
                     hosted.trouble = error
                     hosted.tried.set()
+                    hosted.up.set()  # it never will be, here
                     self._on_fenced()
                     return
                 is_damaged = isinstance(error, CorruptionError)

@@ -100,6 +100,11 @@ class RunningCluster:
         except OSError:
             return {}
 
+    def metrics(self, number: int) -> str:
+        """What /metrics of a node shows."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number][1]}/metrics", timeout=10.0) as response:
+            return str(response.read().decode())
+
     def active(self) -> int:
         """Wait until one node runs the broker; its number."""
 

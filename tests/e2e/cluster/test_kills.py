@@ -21,6 +21,7 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
         cluster.start(first)
         cluster.wait_ready(first)
         standby = next(number for number in cluster.nodes if number not in (first, second))
+        assert "penstock_ready 1" in cluster.metrics(standby)
         writer.go_on()
         cluster.kill(standby)
         writer.go_on()

@@ -202,6 +202,12 @@ class ClusterNode:
             options=GroupOptions(),
         )
         self._peers = self._groups.peers = Peers(node_id, coordination, self._interconnect, self._clock)
+        self._observatory = Observatory(clock=self._clock)
+        self._observatory.role = STANDBY
+        self._observatory.interconnect = self._interconnect
+        self._observatory.standby_trouble = self._trouble
+        self._observatory.watch_loop()
+        self._closing.push_async_callback(self._observatory.stop_watching_loop)
         self._controller = GroupController(coordination, self._groups, self._clock)
         self._role = BrokerRole(
             node_id,
@@ -304,6 +310,7 @@ class ClusterNode:
             options = replace(options, security=replace(options.security, secret=secret))
         observatory = Observatory(clock=self._clock)
         observatory.role = "active"
+        observatory.interconnect = self._interconnect
         observatory.cluster_troubles = self._cluster_troubles
         observatory.interconnect = self._interconnect
         observatory.watch_loop()
@@ -343,7 +350,13 @@ class ClusterNode:
             return
         from penstock.server.cluster.standby_http import StandbyHttp
 
-        http = StandbyHttp(config.host, config.http_port, self._readiness, self._where, tls_context(config))
+        http = StandbyHttp(
+            (config.host, config.http_port),
+            self._readiness,
+            self._where,
+            observatory=None if config.sasl else self._observatory,
+            tls=tls_context(config),
+        )
         try:
             await http.start()
         except OSError as error:
@@ -358,12 +371,17 @@ class ClusterNode:
         if http is not None:
             await http.stop()
 
-    def _readiness(self) -> dict[str, Any]:
+    def _trouble(self) -> list[str]:
+        """Why this node is not ready, as a standby."""
         reasons = self._groups.troubles()
         if self._peers.is_alone:
             reasons += self._peers.troubles()
         if not self._groups.memberships:
             reasons.append(self._controller.waiting_for or "the cluster has no storage group yet")
+        return reasons
+
+    def _readiness(self) -> dict[str, Any]:
+        reasons = self._trouble()
         status = "not ready" if reasons else "ready"
         return {
             "status": status,

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from ssl import SSLContext
 from typing import Any
 
 from aiohttp import web
+
+from penstock.server.metrics import Observatory
+from penstock.server.metrics.exposition import chosen_format, exposed
+from penstock.server.metrics.metric import Tier
 
 Describe = Callable[[], dict[str, Any]]
 """What /readyz shows: `status` is ready or not, the rest is for people and scripts."""
 
 
 class StandbyHttp:
-    """Listens until this node runs the broker, which brings a listener of its own."""
+    """Listens until this node runs the broker, which brings a listener of its own. Without an observatory there are no metrics:
+    a standby knows no users, so that it cannot tell who may see them."""
 
-    def __init__(self, host: str, port: int, describe: Describe, where: Callable[[], str], tls: SSLContext | None) -> None:
-        self.port = port
-        self._host = host
+    def __init__(
+        self,
+        address: tuple[str, int],
+        describe: Describe,
+        where: Callable[[], str],
+        *,
+        observatory: Observatory | None,
+        tls: SSLContext | None,
+    ) -> None:
+        self._host, self.port = address
+        self._observatory = observatory
         self._tls = tls
         self._describe = describe
         self._where = where
@@ -28,6 +42,8 @@ class StandbyHttp:
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
+        if self._observatory is not None:
+            app.router.add_get("/metrics", partial(_metrics, self._observatory))
         app.router.add_route("*", "/{path:.*}", self._elsewhere)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
@@ -55,3 +71,9 @@ class StandbyHttp:
     async def _elsewhere(self, request: web.Request) -> web.Response:
         error = {"code": "standby", "message": f"this node is a standby; {self._where()}"}
         return web.json_response({"error": error}, status=503, headers={"Retry-After": "1"})
+
+
+async def _metrics(observatory: Observatory, request: web.Request) -> web.Response:
+    content_type = chosen_format(request.headers.get("Accept", ""))
+    samples = await observatory.scrape(Tier.PUBLIC)
+    return web.Response(body=exposed(samples, content_type), headers={"Content-Type": content_type})

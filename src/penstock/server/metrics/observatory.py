@@ -59,6 +59,7 @@ class Observatory:
         self.clock = clock
         self.phase = STARTING
         self.role = ""  # of this node in its cluster, if it is part of one
+        self.standby_trouble: Callable[[], list[str]] | None = None  # of a node that only stores: why it is not ready
         self.cluster_troubles: Callable[[], Sequence[str]] = tuple  # with other nodes, or what they agree by
         self.started_s = clock.wall()
         self.probe = HttpProbe()  # of the HTTP listener
@@ -159,6 +160,8 @@ class Observatory:
 
     def trouble(self) -> list[str]:
         """Why the node is not ready; empty if it is."""
+        if self.standby_trouble is not None:
+            return self.standby_trouble()
         if self.phase == STARTING:
             return ["the node is starting"]
         if self.phase == DRAINING or self.sources is None or self._reading is None:
