@@ -125,14 +125,15 @@ class SystemTablet:
         """Whether a generation serves here. Another node that starts one fences this one."""
         return self._serving is not None and not self._serving.stopped.is_set()
 
-    async def is_superseded(self) -> bool:
-        """Whether another node has started a newer generation than the one that serves here; False if that cannot be told."""
+    async def is_superseded(self) -> bool | None:
+        """Whether another node has started a newer generation than the one that serves here; None if the storage cannot tell."""
         tablet = self._serving
         if tablet is None or tablet.stopped.is_set():
-            return False
+            return None
         found = await self._storage.discover(with_data=False)
-        is_known = found.status in (Status.OK, Status.NODATA)
-        return is_known and self._serving is tablet and found.blocked_generation >= tablet.generation
+        if found.status not in (Status.OK, Status.NODATA) or self._serving is not tablet:
+            return None
+        return found.blocked_generation >= tablet.generation
 
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request on the generation that serves. If that stops meanwhile, the request may have been carried out."""

@@ -202,12 +202,7 @@ class ClusterNode:
             options=GroupOptions(),
         )
         self._peers = self._groups.peers = Peers(node_id, coordination, self._interconnect, self._clock)
-        self._observatory = Observatory(clock=self._clock)
-        self._observatory.role = STANDBY
-        self._observatory.interconnect = self._interconnect
-        self._observatory.standby_trouble = self._trouble
-        self._observatory.watch_loop()
-        self._closing.push_async_callback(self._observatory.stop_watching_loop)
+        self._observatory = self._observe_standby()
         self._controller = GroupController(coordination, self._groups, self._clock)
         self._role = BrokerRole(
             node_id,
@@ -240,6 +235,16 @@ class ClusterNode:
         ]
         self._closing.push_async_callback(_cancel, tasks)
         log.info("node %d (%s) of cluster %s runs", node_id, self._record.name, identity.name)
+
+    def _observe_standby(self) -> Observatory:
+        """What is measured of this node while it runs no broker."""
+        observatory = Observatory(clock=self._clock)
+        observatory.role = STANDBY
+        observatory.interconnect = self._interconnect
+        observatory.standby_trouble = self._trouble
+        observatory.watch_loop()
+        self._closing.push_async_callback(observatory.stop_watching_loop)
+        return observatory
 
     async def _check_copy(self) -> None:
         """DuplicateMemberError if another process runs with a copy of this data directory. One that was killed a moment ago is

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from penstock.broker import Broker
 from penstock.coordination import Coordination
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.server.broker_host import BrokerHost
@@ -23,6 +24,8 @@ STANDBY: Final = "standby"
 
 LOOK_S: Final = 0.1
 CONFIRM_S: Final = 1.0  # between two looks at the storage whether another node has taken over
+ANSWER_S: Final = 2.0
+UNCONFIRMED_S: Final = 5.0  # without an answer for so long another node may have taken over, and what is read here be old
 LOST_AFTER_S: Final = 0.3  # a leader that cannot be reached for so long may be replaced
 CHALLENGE_S: Final = 0.5
 RETRY_S: Final = 0.3
@@ -53,7 +56,8 @@ class BrokerRole:
         self._on_standby = on_standby
         self._host: BrokerHost | None = None
         self._fenced = asyncio.Event()
-        self._confirmed_at = 0.0
+        self._asked_at = 0.0
+        self._confirmed_at = 0.0  # when the storage was asked last and no other node had taken over
         self._challenged_at = 0.0
         self._trouble = ""  # why the broker did not start last
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -119,14 +123,27 @@ class BrokerRole:
             await self._on_standby()
             raise
         self._trouble = ""
+        self._confirmed_at = asyncio.get_running_loop().time()
         log.info("this node runs the broker; it started in %.2f s", asyncio.get_running_loop().time() - began)
 
     async def _watch_fence(self, host: BrokerHost, now: float) -> None:
-        if not self._fenced.is_set() and now - self._confirmed_at >= CONFIRM_S and host.broker is not None:
-            self._confirmed_at = now
-            if await host.broker.system_tablets.system.is_superseded():
+        if not self._fenced.is_set() and now - self._asked_at >= CONFIRM_S and host.broker is not None:
+            self._asked_at = now
+            is_superseded = await _asked(host.broker)
+            if is_superseded is False:
+                self._confirmed_at = now
+            elif is_superseded or now - self._confirmed_at >= UNCONFIRMED_S:
                 self._fenced.set()
         if self._fenced.is_set():
-            log.warning("another node runs the broker by now; this one is a standby")
+            log.warning("another node runs the broker by now, or the storage cannot tell; this one is a standby")
             await self.stop()
             await self._on_standby()
+
+
+async def _asked(broker: Broker) -> bool | None:
+    """Whether another node has taken over, by the storage; None if it does not say so in time."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await broker.system_tablets.system.is_superseded()
+    except TimeoutError:
+        return None
