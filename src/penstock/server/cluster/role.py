@@ -132,12 +132,19 @@ class BrokerRole:
             is_superseded = await _asked(host.broker)
             if is_superseded is False:
                 self._confirmed_at = now
-            elif is_superseded or now - self._confirmed_at >= UNCONFIRMED_S:
+            elif is_superseded or (now - self._confirmed_at >= UNCONFIRMED_S and self._may_be_replaced):
                 self._fenced.set()
         if self._fenced.is_set():
             log.warning("another node runs the broker by now, or the storage cannot tell; this one is a standby")
             await self.stop()
             await self._on_standby()
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        """Whether another node may run the broker, by coordination. While none does, the broker stays: writes whose outcome is
+        open are settled by its next one, and by a restart they would count, though clients were told that they failed."""
+        coordination = self._coordination
+        return not coordination.status.is_usable or coordination.owner_of(0) != self._node_id
 
 
 async def _asked(broker: Broker) -> bool | None:
