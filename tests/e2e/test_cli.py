@@ -96,6 +96,7 @@ def test_a_topic_is_trimmed(node: RunningNode, topic: str) -> None:
         (["create", "no spaces"], "cannot name a topic"),
         (["create", "some", "--config", "retention.ms=soon"], "'soon' is not a whole number"),
         (["create", "some", "--config", "retention=1"], "unknown topic configuration 'retention'"),
+        (["create", "some", "--config", "retention.mss=1"], "did you mean retention.ms?"),
         (["create", "some", "--partitions", "1000000"], "INVALID_PARTITIONS"),
         (["describe", "absent"], "there is no topic 'absent'"),
         (["delete", "absent"], "there is no"),

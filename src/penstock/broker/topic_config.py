@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -175,6 +176,12 @@ KEYS: dict[str, ConfigKey] = {
 }
 
 
+def _unknown(name: str) -> InvalidConfigError:
+    close = get_close_matches(name, KEYS, n=1)
+    what = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(KEYS))}"
+    return InvalidConfigError(f"unknown topic configuration {name!r}; {what}")
+
+
 class TopicConfig:
     """The settings of a topic; everything else comes from the broker's dynamic defaults or the built-in ones. Immutable."""
 
@@ -184,7 +191,7 @@ class TopicConfig:
         for name, value in (own or {}).items():
             key = KEYS.get(name)
             if key is None:
-                raise InvalidConfigError(f"unknown topic configuration {name!r}; known are {', '.join(sorted(KEYS))}")
+                raise _unknown(name)
             try:
                 self.own[name] = key.check(value)
             except InvalidConfigError as error:
@@ -209,7 +216,7 @@ class TopicConfig:
         """The configuration with some keys set and some reset to their defaults."""
         unknown = deletes - KEYS.keys()
         if unknown:
-            raise InvalidConfigError(f"unknown topic configuration {min(unknown)!r}")
+            raise _unknown(min(unknown))
         own = {name: value for name, value in {**self.own, **sets}.items() if name not in deletes}
         return TopicConfig(own, self.defaults)
 

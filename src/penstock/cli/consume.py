@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("topic", metavar="TOPIC")
     begin = command.add_mutually_exclusive_group()
     begin.add_argument(
-        "--from", dest="begin", type=position, metavar="POSITION", help=f"where to start: {FORMS} (default: earliest)"
+        "--from", "--offset", dest="begin", type=position, metavar="POSITION", help=f"where to start: {FORMS} (default: earliest)"
     )
     begin.add_argument("--last", type=count, metavar="N", help="start N messages before the end of each partition")
     command.add_argument(

@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     # Every option of the command itself (--help, --version) ends the run, so the first word decides and the rest belongs to
     # the subcommand's own parser.
+    _check_command(arguments[:1])
     command: str = parser().parse_args(arguments[:1]).command
     try:
         exit_code: int = import_module(module_of(command)).run(arguments[1:])
@@ -65,6 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()
         print(f"penstock {command}: {error}", file=sys.stderr)
         return ExitCode.FAILED
+
+
+def _check_command(words: list[str]) -> None:
+    """Exits with 2 and the nearest command if the first word is none."""
+    for word in words:
+        if not word.startswith("-") and word not in COMMANDS:
+            from difflib import get_close_matches
+
+            close = get_close_matches(word, COMMANDS, n=1)
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            parser().error(f"there is no command {word!r}; {meant}`penstock --help` lists the commands")
 
 
 def module_of(command: str) -> str:

@@ -7,6 +7,8 @@ from typing import Final
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DURATION: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+_SIZE: Final = re.compile(r"([0-9]+)([kKMGT])(iB|B)")
+_POWERS: Final = "_KMGT"
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -28,6 +30,15 @@ def shown_duration(duration_s: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def size_bytes(text: str) -> int:
+    """A size such as 512KiB, 10GiB or 5GB, in bytes; ValueError if it is none."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 512KiB, 10GiB or 5GB")
+    step, power = 1024 if match[3] == "iB" else 1000, _POWERS.index(match[2].upper())
+    return int(match[1]) * int(step**power)
 
 
 def duration_ms(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.client_options import client_options, make_client, pair, partition, partition_count
+from penstock.cli.client_options import client_options, make_client, partition, partition_count, topic_config
 from penstock.cli.http_api import http_options, make_api
 from penstock.cli.output import Output
 from penstock.cli.positions import FORMS, position
@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     create.add_argument(
         "-p", "--partitions", type=partition_count, metavar="N", help="the number of partitions (default: default_partitions)"
     )
-    _add_config(create, "--config", "a topic configuration, such as retention.ms=3600000; may be repeated")
+    _add_config(create, "--config", "a topic configuration, such as retention.ms=3d or retention.bytes=10GiB; may be repeated")
     create.add_argument("--if-not-exists", action="store_true", help="ignore topics that already exist")
     lister = action("list", "list topics")
     lister.add_argument("--prefix", default="", help="only names with this prefix")
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     describe.add_argument("--all-configs", action="store_true", help="also show values that are defaults")
     alter = action("alter", "change the configuration of a topic")
     alter.add_argument("name", metavar="NAME")
-    _add_config(alter, "--set", "a configuration to set; may be repeated")
+    _add_config(alter, "--set", "a configuration to set, such as retention.ms=3d; may be repeated")
     alter.add_argument(
         "--unset", action="append", default=[], metavar="KEY", help="a configuration to reset to its default; may be repeated"
     )
@@ -75,7 +75,7 @@ def run(argv: list[str]) -> int:
 
 
 def _add_config(to: argparse.ArgumentParser, option: str, doc: str) -> None:
-    to.add_argument(option, type=pair, action="append", default=[], metavar="KEY=VALUE", dest="configs", help=doc)
+    to.add_argument(option, type=topic_config, action="append", default=[], metavar="KEY=VALUE", dest="configs", help=doc)
 
 
 def _add_yes(to: argparse.ArgumentParser) -> None:

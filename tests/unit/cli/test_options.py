@@ -10,6 +10,7 @@ import pytest
 from penstock.cli import consume, produce, stream, topic, up
 from penstock.cli.failure import CommandError
 from penstock.cli.kafka_client import CommandClient
+from penstock.cli.main import main
 from penstock.cli.output import Output
 from penstock.cli.positions import EARLIEST, LATEST, Position, position
 from penstock.kafka.client import Address
@@ -150,3 +151,31 @@ def test_a_pipe_gets_plain_lines_and_a_terminal_a_table() -> None:
         Output(as_json=False, stream=out).rows(("name", "count"), [("a", 5), ("long", 1234)])
     assert pipe.getvalue() == "a\t5\nlong\t1234\n"
     assert terminal.getvalue() == "NAME  COUNT\na         5\nlong   1234\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("retention.ms=3d", "259200000"),
+        ("retention.ms=259200000", "259200000"),
+        ("retention.ms=unlimited", "-1"),
+        ("retention.bytes=10GiB", "10737418240"),
+        ("max.message.bytes=2MB", "2000000"),
+        ("retention.ms=soon", "soon"),  # the node says what is wrong with it
+        ("cleanup.policy=compact", "compact"),
+    ],
+)
+def test_configurations_take_durations_and_sizes(text: str, value: str) -> None:
+    (found,) = topic.parser().parse_args(["alter", "t", "--set", text]).configs
+    assert found == (text.partition("=")[0], value)
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["topcs", "list"])
+    assert caught.value.code == 2
+    assert "there is no command 'topcs'; did you mean 'topic'?" in capsys.readouterr().err
+
+
+def test_offset_is_another_name_of_from() -> None:
+    assert consume.parser().parse_args(["t", "--offset", "17"]).begin == Position(offset=17)
