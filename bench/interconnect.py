@@ -78,9 +78,10 @@ async def _cpu_of_puts_and_gets(setting: Setting, link: Link, pid: int) -> list[
             if (reply := await vdisk.put(1, blob_id, body)).status is not Status.OK:
                 raise RuntimeError(f"a put failed: {reply}")
 
+    stored = [BlobId(TABLET, 0, 1, step, 0, CALL_BYTES).pack_part(1) for step in range(1, calls // 64 + 1)]
+
     async def get_some() -> None:
-        for step in range(1, calls // 64 + 1):
-            blob_id = BlobId(TABLET, 0, 1, step, 0, CALL_BYTES).pack_part(1)
+        for blob_id in stored:
             if (reply := await vdisk.get(1, blob_id, 0, CALL_BYTES)).status is not Status.OK:
                 raise RuntimeError(f"a get failed: {reply}")
 
