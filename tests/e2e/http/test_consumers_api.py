@@ -191,6 +191,12 @@ def test_a_durable_name_of_streams_is_shown_and_moved(api: ApiClient, node: Runn
     assert durable.pop("lag_bytes") > 0
     assert durable == {"name": "dur", "subject": "sub.a", "position": 1, "lag_messages": 2}
     assert api.get("/consumers/stream:dur")["lag_messages"] == 2
+    assert streams.send("POST", f"/streams/sub.a/consumers/up-to-date/{one['last_sequence']}").status == 200
+    by_lag = {"search": "stream:", "sort": "lag_messages", "order": "desc"}
+    durables = ["stream:dur", "stream:up-to-date"]
+    eventually(
+        lambda: [each["name"] for each in api.get("/consumers", **by_lag)["items"] if each["name"] in durables] == durables
+    )
     moved = api.post("/consumers/stream:dur/reset", {"topic": "sub.a", "to": "latest"})
     assert moved["items"][0]["after"] == one["last_sequence"]
     assert api.get("/consumers/stream:dur")["lag_messages"] == 0

@@ -308,7 +308,8 @@ class ConsumerResource(Resource):
         none = ConsumerFigures()
 
         def lag(consumer: ConsumerEntry) -> Lag:
-            return snapshot.consumers.get(consumer.key, none).lag if consumer.kind != "stream" else none.lag
+            # Durable consumers of streams are also groups of their display name, about a second later.
+            return snapshot.consumers.get(consumer.name if consumer.kind == "stream" else consumer.key, none).lag
 
         orders: dict[str, Callable[[ConsumerEntry], Any]] = {
             "kind": lambda consumer: consumer.kind,

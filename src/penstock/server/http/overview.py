@@ -98,7 +98,8 @@ class OverviewResource(Resource):
 def _largest_lag(consumers: list[ConsumerEntry], snapshot: Snapshot) -> LagView | None:
     worst: LagView | None = None
     for view in consumers:
-        figures = snapshot.consumers.get(view.key) if view.kind != "stream" else None
+        # Durable consumers of streams are also groups of their display name, about a second later.
+        figures = snapshot.consumers.get(view.name if view.kind == "stream" else view.key)
         if figures is not None and figures.lag.messages > (0 if worst is None else worst.messages):
             topic = max(figures.lag_by_topic, key=figures.lag_by_topic.__getitem__)
             worst = LagView(consumer=view.name, topic=topic, messages=figures.lag.messages)
