@@ -158,6 +158,7 @@ def test_cuts_and_processes_that_stand_still_lose_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3 * 3600)
 def test_rounds_of_every_fault_lose_nothing(tmp_path: Path) -> None:
     rounds = int(os.environ.get("CLUSTER_ROUNDS", "20"))
     pauses = run_rounds(tmp_path, rounds, 10.0, lambda _: True)
