@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.errors import OutOfSpaceError, PenstockError
+from penstock.core.errors import OutOfSpaceError, PenstockError, UnavailableError
 from penstock.core.record_format import TRANSACTIONAL
 from penstock.queue.append_note import pack_note
 from penstock.queue.batch import Batch
 from penstock.queue.change_lock import ChangeLock
-from penstock.queue.errors import PartitionFullError, WriteQueueFullError
+from penstock.queue.errors import PartitionFullError, SequenceError, WriteQueueFullError
 from penstock.queue.partition_append import PartitionAppend, WriteOutcome, WriteResult
 from penstock.queue.sources import SourceWrite, known_offset
 from penstock.tablet import Draft
@@ -199,12 +199,19 @@ class PartitionWriter:
                     added.note_transaction(partition.number, batch, transactions)
             except PenstockError as error:
                 if not outcome.done():
-                    outcome.set_exception(error)
+                    outcome.set_exception(self._judged(error))
                 continue
             # As WriteResult(…) does, without a call of a Python function for every batch.
             acknowledgements.append((outcome, tuple.__new__(WriteResult, (added.next_offset, False))))
             added.add(batch, source, state)
         return added
+
+    def _judged(self, error: PenstockError) -> PenstockError:
+        """Why a write is refused. One that does not follow the last of its source may follow one that failed and counts after
+        all: a source that heard of a gap would begin again, and have that one stored twice."""
+        if isinstance(error, SequenceError) and self._sequencer.is_in_doubt:
+            return UnavailableError(f"an earlier write failed and may be stored all the same; send it again first ({error})")
+        return error
 
     def _count_fitting(self) -> int:
         """How many of the writes at the front fit an entry; one in any case."""

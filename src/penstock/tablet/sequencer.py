@@ -206,6 +206,12 @@ class Sequencer:
             self._is_scheduled = True
             self._storage.at_turn_end(self._compose_next)
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether an entry failed that may count after all, if the tablet restarts before the next entry says that it does
+        not."""
+        return bool(self._aborted)
+
     def stop(self, cause: PenstockError) -> None:
         """Write no more entries. What is in flight comes to its end; all that waits fails."""
         if self._stop_cause is None:

@@ -51,6 +51,7 @@ class Faults:
             "the active node is cut off from etcd": self.cut_from_etcd,
             "etcd is away": self.stop_etcd,
             "another node has lost its disk": self.lose_disk,
+            "the others stand still, and the active node is killed": self.kill_alone,
         }
 
     def kill_active(self) -> None:
@@ -94,6 +95,18 @@ class Faults:
         self._writer.go_on()
         until("it is away", lambda: self._state(number) == "away")
         self._cluster.start(number, "--replaces-node", "true")
+
+    def kill_alone(self) -> None:
+        """What it could not store when it was killed may be stored all the same, and must not be there twice then."""
+        active = self._cluster.active()
+        others = [self._cluster.nodes[number].process for number in (1, 2, 3) if number != active]
+        for process in others:
+            process.send_signal(signal.SIGSTOP)
+        time.sleep(self._length_s)
+        self._cluster.kill(active)
+        for process in others:
+            process.send_signal(signal.SIGCONT)
+        self._cluster.start(active)
 
     def mend(self) -> None:
         """Wait until every node could be done without."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -170,6 +171,29 @@ def test_a_failed_entry_fails_what_is_queued_behind_and_a_retry_is_written_once(
         expected = [(0, b"before"), *((1 + i, values[i]) for i in range(6))]
         assert await history(partition) == expected
         assert await history((await node.queue(2, TINY)).partition(0)) == expected
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("fate", [ERROR, ANSWER_LOST], ids=["refused", "answer lost"])
+def test_a_gap_behind_a_write_that_may_be_stored_is_not_told_as_one(fate: Fate) -> None:
+    def write(partition: Partition, seqno: int) -> Awaitable[WriteResult]:
+        return partition.write(make_batch([b"v%d" % seqno]), SourceWrite(b"k", seqno, 0, contiguous=True))
+
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, TINY)
+        await write(partition, 0)
+        fates = [fate]
+        node.hooked.fate = lambda blob: fates.pop() if blob.channel == LOG and fates else FINE
+        with pytest.raises(UnavailableError):
+            await write(partition, 1)
+        with pytest.raises(UnavailableError, match="send it again first"):
+            await write(partition, 2)
+        assert await write(partition, 1) == WriteResult(1, duplicate=False)
+        with pytest.raises(SequenceError):
+            await write(partition, 3)
+        assert await write(partition, 2) == WriteResult(2, duplicate=False)
+        assert await history((await node.queue(2, TINY)).partition(0)) == [(0, b"v0"), (1, b"v1"), (2, b"v2")]
 
     on_node(scenario)
 

@@ -37,4 +37,7 @@ def produce_code(error: PenstockError, version: int) -> int:
     if isinstance(error, ConcurrentTransactionsError):
         # Older producers know this code only from a coordinator; on that other one they send the batch again.
         return errors.CONCURRENT_TRANSACTIONS if version >= PRODUCE_CONCURRENT_FROM else errors.NOT_ENOUGH_REPLICAS
+    if type(error) is UnavailableError:
+        # It may be stored all the same. Of KAFKA_STORAGE_ERROR librdkafka believes that it is not.
+        return errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     return code_of(error)
