@@ -171,12 +171,14 @@ class Channel:
         return True
 
     def refuses(self, key: bytes) -> bool:
-        """Whether a blob written now would be garbage at once, by the barriers this disk holds itself."""
+        """Whether a blob written now would be garbage at once, by the barriers that this disk holds itself, or that act here: a
+        disk that has lost its own knows of a quorum's, and no sweep comes to such a blob again."""
         moment = key[:8]
-        hard, soft = self.hard.own, self.soft.own
-        if hard is not None and moment <= hard.collect:
+        hard, soft = self.hard, self.soft
+        if moment <= hard.acting or (hard.own is not None and moment <= hard.own.collect):
             return True
-        return soft is not None and moment <= soft.collect and self.flags(key) != KEEP
+        is_ended = moment <= soft.acting or (soft.own is not None and moment <= soft.own.collect)
+        return is_ended and self.flags(key) != KEEP
 
     def is_garbage(self, key: bytes) -> bool:
         """Whether the barriers that act here have ended this blob."""

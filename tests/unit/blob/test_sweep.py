@@ -78,3 +78,16 @@ def test_a_crash_within_a_sweep_leaves_nothing_behind(monkeypatch: pytest.Monkey
         await group.expect({blob: data for blob, data in blobs.items() if blob.step > 49})
 
     run_group(Erasure.NONE, scenario)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_what_a_barrier_of_the_others_has_ended_is_not_written_again(hard: bool) -> None:
+    index = DiskIndex(2, 3, lambda holders: holders.bit_count() >= 2, lambda size: size)
+    collect = blob_at(5, 1).pack()[9:17]
+    for holder in (0, 1):  # this disk has lost its own
+        index.apply(BarrierItem(CHANNEL, hard, 1, 1, collect, holder))
+    channel = index.channel(CHANNEL)
+    assert channel.refuses(blob_at(5, 1).pack()[9:21])
+    assert not channel.refuses(blob_at(6, 1).pack()[9:21])
+    index.apply(FlagsItem(blob_at(4, 1).pack()[:21], KEEP))
+    assert channel.refuses(blob_at(4, 1).pack()[9:21]) == hard
