@@ -28,7 +28,8 @@ def kernels() -> list[Extension]:
         Extension(f"penstock.kernels.{path.stem}", [str(path)], optional=True, extra_compile_args=["-O3", "-g0"])
         for path in modules
     ]
-    return cythonize(extensions, language_level=3, build_dir="build/kernels", include_path=["src"])
+    threads = os.cpu_count() or 1
+    return cythonize(extensions, nthreads=threads, language_level=3, build_dir="build/kernels", include_path=["src"])
 
 
 def bundle_console() -> None:

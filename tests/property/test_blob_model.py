@@ -255,7 +255,7 @@ TestNone = pytest.mark.timeout(600)(NoneMachine.TestCase)
 TestNone.settings = _bounded(100)
 
 TestBlock42 = pytest.mark.timeout(600)(BlockMachine.TestCase)
-TestBlock42.settings = _bounded(50)
+TestBlock42.settings = _bounded(30)
 
 TestMirror3Dc = pytest.mark.timeout(600)(MirrorMachine.TestCase)
-TestMirror3Dc.settings = _bounded(40)
+TestMirror3Dc.settings = _bounded(24)
