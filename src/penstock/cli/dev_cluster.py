@@ -76,6 +76,9 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.OK
     finally:
+        # A second signal must not leave processes behind.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         cluster.stop()
 
 
@@ -162,12 +165,12 @@ class DevCluster:
                 env=_environment(),
                 start_new_session=True,
             )
+        self._running[number] = process
         assert process.stdout is not None
         line = process.stdout.readline()  # it is ready, or has ended
         process.stdout.close()
         if not line:
             raise CommandError(f"node {number} did not start; {self._directory / f'node{number}.log'} says why")
-        self._running[number] = process
 
     def _is_active(self) -> bool:
         return any(_role(self._ports[number][1]) == "active" for number in self._running)
