@@ -75,7 +75,7 @@ class SimBroker:
 
     async def break_tablet(self, name: str) -> None:
         """The tablet of a topic's first partition stops; the broker starts it again by itself."""
-        tablet = self.broker._tablets._hosted[self.topic(name).tablets[0]].tablet
+        tablet = self.broker.tablets._hosted[self.topic(name).tablets[0]].tablet
         if tablet is not None:
             await self.do(tablet.stop())
 

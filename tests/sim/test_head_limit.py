@@ -15,7 +15,7 @@ LARGE = 900 << 10
 
 async def _heads_past_the_limit() -> None:
     host = await SimBroker().start()
-    host.broker._tablets.cache.bytes_max = CACHE_BYTES
+    host.broker.tablets.cache.bytes_max = CACHE_BYTES
     await host.do(host.broker.create_topic("many", 8))
     partitions = [host.partition("many", number) for number in range(8)]
     for partition in partitions[:6]:

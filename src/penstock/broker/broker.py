@@ -98,8 +98,8 @@ class Broker:
         self.routes: dict[tuple[str | bytes, int], Route] = {}  # those that `route` has found
         self.intake = Intake(clock)
         cache = BlobCache(options.cache_bytes)
-        on_change = self.routes.clear
-        self._tablets = Tablets(storage, options, cache=cache, clock=clock, random=random, on_change=on_change, probe=probe)
+        self.tablets = Tablets(storage, options, cache=cache, clock=clock, random=random, probe=probe)
+        self.tablets.watch(self.routes.clear)
         self.ages = AgeClock(tablets.system, clock, options.elapsed)  # tells what is old enough to be deleted
         self.dynamic = DynamicConfig(tablets.system)
         self.catalog = Catalog(tablets.system, random, self.dynamic.topic_defaults, limits=options.limits)
@@ -171,11 +171,13 @@ class Broker:
         tablets.transactions.on_restart(self._resume_transactions)
         self._start_background_tasks()
 
-    async def create_topic(self, name: str, partitions: int | None = None, config: TopicConfig | None = None) -> Topic:
+    async def create_topic(
+        self, name: str, partitions: int | None = None, config: TopicConfig | None = None, replicas: int = 1
+    ) -> Topic:
         """Create a topic; it can be written to when this returns."""
         check_not_internal(name)
         count = self.options.default_partitions if partitions is None else partitions
-        topic = await self.catalog.create(name, count, config or TopicConfig())
+        topic = await self.catalog.create(name, count, config or TopicConfig(), replicas)
         await self._host([topic], are_new=True)
         return topic
 
@@ -217,7 +219,7 @@ class Broker:
         self.routes.clear()
         for topic in topics:
             for tablet_id in set(topic.tablets):
-                self._tablets.configure(tablet_id, topic.config.for_partition())
+                self.tablets.configure(tablet_id, topic.config.for_partition())
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic with all its data and the committed offsets in it."""
@@ -231,19 +233,19 @@ class Broker:
         PartitionUnavailableError while its tablet starts."""
         if not 0 <= number < topic.partitions:
             raise UnknownTopicError(f"topic {topic.name!r} has partitions 0..{topic.partitions - 1}, not {number}")
-        return self._tablets.partition(topic.tablets[number], number, topic.name)
+        return self.tablets.partition(topic.tablets[number], number, topic.name)
 
     async def examine(self, topic: Topic) -> TabletDamage:
         """Read all stored data of a topic and report what is lost. UnavailableError if part of the storage cannot answer now."""
-        return TabletDamage.of_all([await self._tablets.examine(tablet_id) for tablet_id in sorted(set(topic.tablets))])
+        return TabletDamage.of_all([await self.tablets.examine(tablet_id) for tablet_id in sorted(set(topic.tablets))])
 
     async def give_up_lost(self, topic: Topic) -> TabletDamage:
         """Give up the lost data of damaged partitions, so that they serve again. Returns what was lost."""
         damages: list[TabletDamage] = []
         for tablet_id in sorted(set(topic.tablets)):
-            damages.append(await self._tablets.examine(tablet_id))
+            damages.append(await self.tablets.examine(tablet_id))
             if not damages[-1].is_none:
-                await self._tablets.give_up_lost(tablet_id)
+                await self.tablets.give_up_lost(tablet_id)
         return TabletDamage.of_all(damages)
 
     def route(self, topic: str | bytes, number: int) -> Route:
@@ -312,13 +314,13 @@ class Broker:
         await self._stop_transactions()
         await self._exports.stop()
         await self._stop_groups()
-        await self._tablets.stop()
+        await self.tablets.stop()
         await self.system_tablets.stop()
 
     def _start_background_tasks(self) -> None:
         compaction = Compaction(
             self.catalog,
-            self._tablets,
+            self.tablets,
             self.leases,
             self.options.compaction,
             clock=self.ages,
@@ -329,7 +331,7 @@ class Broker:
             "retention": self._retention.run(),
             "compaction": compaction.run(),
             "queue-agent": self.queue_agent.run(),
-            "head-limit": HeadLimit(self._tablets).run(),
+            "head-limit": HeadLimit(self.tablets).run(),
         }
         self._tasks += (asyncio.create_task(loop, name=name) for name, loop in loops.items())
 
@@ -399,7 +401,7 @@ class Broker:
         return Retention(
             self.catalog,
             self.consumers,
-            self._tablets,
+            self.tablets,
             self.queue_agent.needed_from,
             self.leases,
             ages=self.ages,
@@ -474,10 +476,10 @@ class Broker:
             wanted += ((tablet_id, numbers, config) for tablet_id, numbers in by_tablet.items())
         at_once = NEW_STARTS_AT_ONCE if are_new else STARTS_AT_ONCE
         for begin in range(0, len(wanted), at_once):
-            await asyncio.gather(*(self._tablets.host(*tablet, is_new=are_new) for tablet in wanted[begin : begin + at_once]))
+            await asyncio.gather(*(self.tablets.host(*tablet, is_new=are_new) for tablet in wanted[begin : begin + at_once]))
 
     async def _finish_deleting(self, topic: Topic) -> None:
-        await self._tablets.erase_all(sorted(set(topic.tablets)))
+        await self.tablets.erase_all(sorted(set(topic.tablets)))
         await self.consumers.forget_topic(topic.id)
         await self.catalog.forget(topic)
 

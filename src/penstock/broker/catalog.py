@@ -95,14 +95,14 @@ class Catalog:
             raise TopicExistsError(f"topic {name!r} is there already")
         self._check_room(partitions)
 
-    async def create(self, name: str, partitions: int, config: TopicConfig) -> Topic:
+    async def create(self, name: str, partitions: int, config: TopicConfig, replicas: int = 1) -> Topic:
         """Create a topic with a new id."""
         async with self._changing:
             self.check_new(name, partitions)
             topic_id = UUID(int=self._random.getrandbits(128), version=4)
             first = self._next_tablet()
             tablets = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions))
-            topic = Topic(name, topic_id, tablets, config.under(self._defaults))
+            topic = Topic(name, topic_id, tablets, config.under(self._defaults), replicas=replicas)
             await self._store(topic, next_tablet=tablets[-1] + 1)
             return topic
 

@@ -62,14 +62,14 @@ class BrokerReading:
     @property
     def cache(self) -> BlobCache:
         """The blob cache."""
-        return self._broker._tablets.cache
+        return self._broker.tablets.cache
 
     def flows(self) -> list[tuple[Topic, list[QueueProbe]]]:
         """Every topic with the probes of its tablets; the same list until the catalog changes."""
         broker = self._broker
         version = broker.catalog.version
         if self._probes[0] != version:
-            probe_of, topics = broker._tablets.probe_of, broker.catalog.topics()
+            probe_of, topics = broker.tablets.probe_of, broker.catalog.topics()
             self._probes = (version, [(topic, [probe_of(tablet) for tablet in sorted(set(topic.tablets))]) for topic in topics])
         return self._probes[1]
 
@@ -79,14 +79,14 @@ class BrokerReading:
 
     def tablets(self) -> tuple[int, int]:
         """How many tablets of topics there are, and how many of them serve."""
-        return self._broker._tablets.counts()
+        return self._broker.tablets.counts()
 
     def trouble(self) -> str | None:
         """Why the broker cannot serve now; None if it can."""
         trouble = self._broker.system_tablets.trouble()
         if trouble is not None:
             return trouble
-        return None if self._broker._tablets.serves else "none of the tablets of topics serves"
+        return None if self._broker.tablets.serves else "none of the tablets of topics serves"
 
     def trim_alerts(self) -> dict[UUID, str]:
         """Topics whose trimming by the Queue Agent failed, and why."""

@@ -88,7 +88,6 @@ class Tablets:
         cache: BlobCache,
         clock: Clock,
         random: Random,
-        on_change: Callable[[], None],
         probe: BrokerProbe,
     ) -> None:
         self._storage = storage
@@ -99,8 +98,12 @@ class Tablets:
         self._probes: dict[int, QueueProbe] = {}
         self._clock = clock
         self._random = random
-        self._on_change = on_change  # called when a tablet comes up or goes down
+        self._watchers: list[Callable[[], None]] = []
         self._hosted: dict[int, _HostedTablet] = {}
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have a function called whenever a tablet comes up or goes down."""
+        self._watchers.append(watcher)
 
     async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
         """Keep a tablet running here with these partitions. Returns after the first attempt to boot it; a tablet that `is_new`
@@ -149,6 +152,14 @@ class Tablets:
         """Every partition that is served now."""
         tablets = [hosted.tablet for hosted in self._hosted.values() if hosted.tablet is not None]
         return [partition for tablet in tablets for partition in tablet.partitions.values()]
+
+    def generations(self) -> dict[int, int]:
+        """The generation of every tablet that serves now."""
+        return {
+            tablet_id: hosted.tablet.generation
+            for tablet_id, hosted in self._hosted.items()
+            if hosted.tablet is not None and not hosted.tablet.stopped.is_set()
+        }
 
     def probe_of(self, tablet_id: int) -> QueueProbe:
         """The counters of a tablet across its generations."""
@@ -217,6 +228,10 @@ class Tablets:
         """Stop every tablet."""
         await asyncio.gather(*(self._stop(hosted) for hosted in self._hosted.values()))
         self._hosted.clear()
+
+    def _on_change(self) -> None:
+        for watcher in self._watchers:
+            watcher()
 
     async def _stop(self, hosted: _HostedTablet) -> None:
         if hosted.keeper is not None:

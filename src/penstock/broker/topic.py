@@ -24,6 +24,7 @@ class Topic(NamedTuple):
     tablets: tuple[int, ...]
     config: TopicConfig
     deleting: bool = False
+    replicas: int = 1  # the replication factor that was asked for; the storage group decides how many copies there are
 
     @property
     def partitions(self) -> int:
@@ -39,6 +40,7 @@ class Topic(NamedTuple):
             "tablets": self.tablets,
             "config": self.config.own,
             "deleting": self.deleting,
+            "replicas": self.replicas,
         }
         return json.dumps(fields).encode()
 
@@ -49,7 +51,8 @@ class Topic(NamedTuple):
         if fields["version"] > VERSION:
             raise ConfigError(f"topic {fields['name']!r} has format {fields['version']}; upgrade Penstock")
         config = TopicConfig(fields["config"])
-        return cls(fields["name"], UUID(hex=fields["id"]), tuple(fields["tablets"]), config, fields["deleting"])
+        tablets = tuple(fields["tablets"])
+        return cls(fields["name"], UUID(hex=fields["id"]), tablets, config, fields["deleting"], fields.get("replicas", 1))
 
 
 def check_name(name: str) -> None:

@@ -452,7 +452,7 @@ def test_a_request_during_an_end_that_takes_long_is_told_to_come_back() -> None:
     async def scenario(host: SimBroker) -> None:
         producer = await _begun(host)
         await host.break_tablet("b")
-        tablets = host.broker._tablets
+        tablets = host.broker.tablets
         keeper = tablets._hosted[host.topic("b").tablets[0]].keeper
         assert keeper is not None
         keeper.cancel()  # it is not started again

@@ -121,7 +121,7 @@ def test_counts_of_a_topic_outlive_the_generations_of_its_tablet() -> None:
         await host.broker.create_topic("t", 1)
         flows, reading = TopicFlows(), host.broker.reading()
         await write(host, "t", 5)
-        tablet = host.broker._tablets._hosted[host.topic("t").tablets[0]].tablet
+        tablet = host.broker.tablets._hosted[host.topic("t").tablets[0]].tablet
         assert tablet is not None
         await tablet.stop()
         await asyncio.sleep(1)
