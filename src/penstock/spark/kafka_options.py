@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from penstock.kafka.client import Address, AddressError, ClientOptions, ClientSecurity, SettingNames, parse_addresses
@@ -23,6 +24,8 @@ USED: Final = frozenset(
         "kafka.request.timeout.ms",
         "kafka.sasl.jaas.config",
         "kafka.sasl.mechanism",
+        "kafka.sasl.password",
+        "kafka.sasl.username",
         "kafka.security.protocol",
         "kafka.ssl.endpoint.identification.algorithm",
         "kafka.ssl.keystore.location",
@@ -63,6 +66,9 @@ REFUSED: Final[Mapping[str, str]] = {
     "kafka.enable.auto.commit": "positions are kept in the checkpoint, and in the broker with the option consumer",
     "kafka.interceptor.classes": "interceptors are Java classes that see single records",
     "kafka.key.deserializer": "keys are always bytes; use Spark's functions on the column",
+    "kafka.ssl.key.password": "keys are files in PEM without a password; restrict who may read the file",
+    "kafka.ssl.keystore.password": "key stores are files in PEM, which have no password",
+    "kafka.ssl.truststore.password": "trust stores are files in PEM, which have no password",
     "kafka.value.deserializer": "values are bytes; use valueFormat, or Spark's functions on the column",
 }
 
@@ -132,6 +138,7 @@ def _security(options: Mapping[str, str]) -> ClientSecurity:
     if protocol not in _PROTOCOLS:
         raise OptionError(f"kafka.security.protocol is {protocol!r}; it takes {', '.join(_PROTOCOLS)}")
     tls, sasl = _PROTOCOLS[protocol]
+    username, password = _credentials(options) if sasl else (None, None)
     for kind in ("truststore", "keystore"):
         is_given = f"kafka.ssl.{kind}.location" in options
         if is_given and options.get(f"kafka.ssl.{kind}.type", "JKS").upper() != "PEM":
@@ -139,7 +146,12 @@ def _security(options: Mapping[str, str]) -> ClientSecurity:
                 f"kafka.ssl.{kind}.location must name a file in PEM, with kafka.ssl.{kind}.type=PEM; Java's own formats cannot "
                 "be read here"
             )
-    username, password = _credentials(options) if sasl else (None, None)
+        path = options.get(f"kafka.ssl.{kind}.location", "")
+        if is_given and not Path(path).is_file():
+            raise OptionError(
+                f"kafka.ssl.{kind}.location: there is no file {path} on this machine; it must be at the same path on every "
+                "machine that reads or writes"
+            )
     return ClientSecurity(
         tls=tls,
         ca_file=options.get("kafka.ssl.truststore.location"),
@@ -159,13 +171,15 @@ def _mechanism(options: Mapping[str, str]) -> str:
 
 
 def _credentials(options: Mapping[str, str]) -> tuple[str, str]:
+    if "kafka.sasl.username" in options and "kafka.sasl.password" in options:
+        return options["kafka.sasl.username"], options["kafka.sasl.password"]
     fields = {
         name: quoted.replace('\\"', '"').replace("\\\\", "\\") or bare
         for name, quoted, bare in _JAAS.findall(options.get("kafka.sasl.jaas.config", ""))
     }
     if "username" not in fields or "password" not in fields:
         raise OptionError(
-            "kafka.sasl.jaas.config must name a user and a password: "
+            "SASL needs a user and a password: kafka.sasl.username and kafka.sasl.password, or both in kafka.sasl.jaas.config: "
             'org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
         )
     return fields["username"], fields["password"]

@@ -10,6 +10,7 @@ from penstock.cli.pipeline import KINDS
 from penstock.cli.pipeline_templates import template
 from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.errors import SpecError
+from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.spec_reading import read_spec
 
@@ -214,3 +215,47 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert spec.path("lake/x") == str(tmp_path / "lake" / "x")
     assert spec.path("s3://bucket/x") == "s3://bucket/x"
     assert spec.checkpoint == str(tmp_path / ".penstock" / "pages")
+
+
+SECURED = """\
+options:
+  kafka.security.protocol: SASL_SSL
+  kafka.sasl.mechanism: SCRAM-SHA-256
+  kafka.sasl.jaas.config: 'X required username="u" password="${SECRET}";'
+  kafka.ssl.truststore.location: PEM
+  kafka.ssl.truststore.type: PEM
+"""
+
+
+def test_options_of_security_are_checked_together_and_take_secrets_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("")
+    monkeypatch.setenv("SECRET", 'a"b\\c')
+    text = GOOD + SECURED.replace("location: PEM", f"location: {tmp_path / 'ca.pem'}")
+    spec = read(tmp_path, text)
+    assert target_options(spec).client.security.password == 'a"b\\c'
+    assert 'a"b' not in repr(spec)
+    monkeypatch.delenv("SECRET")
+    assert faults(tmp_path, text) == [
+        "12: options.kafka.sasl.jaas.config: the environment has no variable SECRET; set it where the pipeline runs"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('  kafka.sasl.jaas.config: \'X required username="u" password="${file:none}";\'\n', "none cannot be read"),
+        ("  kafka.sasl.jaas.config: '${my-x}'\n", "${my-x} is neither ${NAME} of a variable nor ${file:PATH}"),
+        ("", "SASL needs a user and a password: kafka.sasl.username and kafka.sasl.password"),
+        ("  kafka.sasl.username: u\n  kafka.sasl.password: p\n", "there is no file PEM on this machine"),
+    ],
+)
+def test_what_is_missing_for_a_sign_in_is_told(tmp_path: Path, line: str, told: str) -> None:
+    given = [each for each in SECURED.splitlines(keepends=True) if "jaas" not in each]
+    assert any(told in fault for fault in faults(tmp_path, GOOD + "".join([*given, line])))
+
+
+def test_a_reference_may_be_written_out(tmp_path: Path) -> None:
+    spec = read(tmp_path, GOOD + "options: {kafka.client.id: 'a$${b}'}\n")
+    assert spec.options["kafka.client.id"] == "a${b}"

@@ -18,9 +18,9 @@ from uuid import uuid4
 from penstock.kafka.client import BlockingClient, OpenTransaction, RequestRefusedError
 from penstock.kafka.protocol import errors
 from penstock.spark.commit_record import CommitRecord
+from penstock.spark.pipelines.broker_options import writing_options
 from penstock.spark.pipelines.errors import PipelineFencedError
 from penstock.spark.pipelines.spec import PipelineSpec
-from penstock.spark.pipelines.spec_reading import writing_options
 from penstock.spark.write_options import WriteOptions, write_options
 
 # Runs that this process has started: when one of their jobs is recreated, it must not take the record back from another run.

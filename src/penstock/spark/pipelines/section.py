@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from penstock.spark.pipelines.errors import SpecFault
+from penstock.spark.pipelines.references import UnresolvedError, resolve
 from penstock.spark.pipelines.spec import Origin
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
@@ -146,7 +148,16 @@ class Section:
         for key, value in settings.items():
             if isinstance(value, Mapping | list) or value is None:
                 self.blame(f"{name}.{key}", f"it is {_named(value)}; it takes a text")
-        return {str(key): _setting(value) for key, value in settings.items()}
+        return {str(key): self.resolved(f"{name}.{key}", _setting(value)) for key, value in settings.items()}
+
+    def resolved(self, name: str, text: str) -> str:
+        """A text with its references to variables and files replaced."""
+        directory = Path(self._origin.file).resolve().parent
+        try:
+            return resolve(text, directory, quoted=name.endswith("sasl.jaas.config"))
+        except UnresolvedError as error:
+            self.blame(name, str(error))
+            return text
 
     def section(self, name: str) -> Section | None:
         """A nested mapping."""

@@ -60,7 +60,7 @@ class FilesSpec:
     schema: str | None = None
     header: bool = True
     delimiter: str = ","
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ class TableSpec:
     format: str
     location: str | None = None
     name: str | None = None
-    catalog: Mapping[str, str] = field(default_factory=dict)
+    catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     partition_by: tuple[str, ...] = ()
     schema_evolution: str = "add_columns"
     compact_every_s: float | None = None
     compact_file_bytes: int = 128 << 20
     vacuum_after_s: float | None = None
     metadata: tuple[str, ...] = METADATA
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def __str__(self) -> str:
         return f"{self.format} table {self.name or self.location}"
@@ -97,7 +97,7 @@ class SourceSpec:
     skips_lost_data: bool = False
     files: FilesSpec | None = None
     table: TableSpec | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def value_of(self, topic: str) -> ValueSpec:
         """How the values of one topic are decoded."""
@@ -200,7 +200,7 @@ class PipelineSpec:
     origin: Origin
     source: SourceSpec
     target: TargetSpec
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     transform: TransformSpec | None = None
     dead_letters: DeadLetterSpec = field(default_factory=DeadLetterSpec)
     trigger: TriggerSpec = field(default_factory=TriggerSpec)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, TopicPartition
-from penstock.spark import kafka_options
-from penstock.spark import write_options as sink_options
-from penstock.spark.options import Position, read_options
+from penstock.spark.options import Position
+from penstock.spark.pipelines.broker_options import check_options
 from penstock.spark.pipelines.errors import SpecError, SpecFault
 from penstock.spark.pipelines.kind_rules import check_kind
 from penstock.spark.pipelines.section import Section, duration_s
@@ -38,15 +36,6 @@ from penstock.spark.pipelines.spec_file import Declaration, read_file
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_READ_ONLY: Final = ("kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.", "kafka.max.partition.fetch.bytes")
-_WRITE_ONLY: Final = ("kafka.batch.size", "kafka.compression.type", "kafka.delivery.timeout.ms", "kafka.acks")
-_KAFKA_OPTIONS: Final = frozenset(
-    {
-        *(kafka_options.USED | kafka_options.HARMLESS | kafka_options.REFUSED.keys()),
-        *(sink_options.USED | sink_options.HARMLESS | sink_options.REFUSED.keys()),
-        "kafka.acks",
-    }
-)
 
 
 def read_spec(path: str) -> PipelineSpec:
@@ -64,16 +53,6 @@ def check(declaration: Declaration) -> PipelineSpec:
     return spec
 
 
-def reading_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of a pipeline's options that are for readers."""
-    return {name: value for name, value in given.items() if name not in _WRITE_ONLY}
-
-
-def writing_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of a pipeline's options that are for writers."""
-    return {name: value for name, value in given.items() if not name.startswith(_READ_ONLY)}
-
-
 def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
     top.require("pipeline", "it is the name under which positions and state are kept")
     name = top.text("pipeline") or "unnamed"
@@ -81,7 +60,7 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
         top.blame("pipeline", f"it is {name!r}; a name has letters, digits, '.', '_' and '-', at most 100")
     top.require("kind", f"it takes one of {', '.join(KINDS)}")
     kind = top.text("kind", choices=tuple(KINDS)) or ""
-    brokers = top.text("brokers", "127.0.0.1:9092") or ""
+    brokers = top.resolved("brokers", top.text("brokers", "127.0.0.1:9092") or "")
     options = top.settings("options")
     top.require("source", "it says what is read")
     top.require("target", "it says where rows go")
@@ -105,43 +84,9 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
         consumer=top.text("consumer", name) or name,
         vital=top.flag("vital", False),
     )
-    _check_options(top, brokers, options)
+    check_options(top, brokers, options)
     top.finish()
     return spec
-
-
-def _check_options(top: Section, brokers: str, options: dict[str, str]) -> None:
-    """As the source and the sink would, but now, and with the line."""
-    for name in options:
-        if not name.startswith("kafka."):
-            top.blame(f"options.{name}", "only options that begin with kafka. go here; the others are fields of their own")
-            return
-    where = {"kafka.bootstrap.servers": brokers}
-    for name in list(options):
-        if name not in _KAFKA_OPTIONS:
-            near = get_close_matches(name, _KAFKA_OPTIONS, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else "docs/spark.md lists those there are"
-            top.blame(f"options.{name}", f"there is no option {name}; {hint}")
-            options.pop(name)
-    for option in [None, *options]:
-        chosen = {option: options[option]} if option is not None else {}
-        field = "brokers" if option is None else f"options.{option}"
-        try:
-            if option not in _WRITE_ONLY:
-                read_options({**where, "subscribe": "x", **reading_options(chosen)}, "any")
-            if option is None or not option.startswith(_READ_ONLY):
-                sink_options.write_options({**where, "topic": "x", **writing_options(_alone(chosen, options))})
-        except PenstockError as error:
-            top.blame(field, str(error))
-            if option is None:
-                return
-
-
-def _alone(chosen: dict[str, str], options: dict[str, str]) -> dict[str, str]:
-    """Options of sign-in and certificates mean something only together."""
-    if any(name.startswith(("kafka.sasl", "kafka.ssl", "kafka.security")) for name in chosen):
-        return {name: value for name, value in options.items() if name.startswith(("kafka.sasl", "kafka.ssl", "kafka.security"))}
-    return chosen
 
 
 def _source(source: Section, origin: Origin) -> SourceSpec:

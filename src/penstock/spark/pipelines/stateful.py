@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.kafka.client import TopicPartition
 from penstock.spark.columns import TYPES
 from penstock.spark.pipelines.batch_rows import BatchRows
+from penstock.spark.pipelines.broker_options import reading_options
 from penstock.spark.pipelines.checkpoint import Checkpoint
 from penstock.spark.pipelines.errors import LostStateError, StreamFailedError
 from penstock.spark.pipelines.job import BatchResult
 from penstock.spark.pipelines.plan_text import plan_lines
 from penstock.spark.pipelines.query import Query
 from penstock.spark.pipelines.spec import PipelineSpec
-from penstock.spark.pipelines.spec_reading import reading_options
 from penstock.spark.pipelines.stream_targets import CommittedBatch, StreamBatch, StreamTarget, stream_target
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_source import TopicSource, positions_to_json

@@ -11,9 +11,9 @@ from penstock.kafka.client import EARLIEST, LATEST, Address, BlockingClient, Top
 from penstock.spark.leases import LeaseKeeper
 from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import ReadOptions, read_options
+from penstock.spark.pipelines.broker_options import reading_options
 from penstock.spark.pipelines.errors import ChangedInputError
 from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
-from penstock.spark.pipelines.spec_reading import reading_options
 from penstock.spark.pipelines.topic_making import keep_until_read
 from penstock.spark.planner import Planner
 from penstock.spark.ranges import OffsetRange, limit_offsets
