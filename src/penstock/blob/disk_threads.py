@@ -38,13 +38,9 @@ class DiskThreads:
         self._overdue: set[asyncio.Future[Any]] = set()  # failed for their callers, and not yet back from their thread
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self.is_idle = True  # whether no call is pending
         for number in range(count):
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no call is pending."""
-        return not self._pending and not self._overdue
 
     @property
     def is_hung(self) -> bool:
@@ -60,6 +56,7 @@ class DiskThreads:
         done: asyncio.Future[T] = self._loop.create_future()
         # One timer for all calls that are pending, not one for each.
         self._pending[done] = self._loop.time()
+        self.is_idle = False
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._expire)
         self._calls.put((call, done))
@@ -95,6 +92,7 @@ class DiskThreads:
             self._overdue.discard(done)
             if not self._overdue:
                 log.warning("%s: the disk answers again", self._name)
+        self.is_idle = not self._pending and not self._overdue
         if not self._pending and self._timer is not None and self._stopped:
             self._timer.cancel()
         if done.done():

@@ -51,10 +51,15 @@ def write_vector(fd: int, vector: list[Buffer], length: int, offset: int) -> int
         return 0
     written = os.pwritev(fd, vector, offset)
     if written < length:
-        # Rare: a short write, as near the end of space. What is left goes out plainly, and then fails plainly.
-        rest = memoryview(b"".join(vector))[written:]
-        while rest:
-            count = os.pwrite(fd, rest, offset + written)
-            written += count
-            rest = rest[count:]
+        write_rest(fd, vector, written, offset)
     return length
+
+
+def write_rest(fd: int, vector: list[Buffer], written: int, offset: int) -> None:
+    """Write what a call has left of buffers. Rare: that happens near the end of space. The rest goes out plainly, and then fails
+    plainly."""
+    rest = memoryview(b"".join(vector))[written:]
+    while rest:
+        count = os.pwrite(fd, rest, offset + written)
+        written += count
+        rest = rest[count:]

@@ -149,13 +149,15 @@ class Journal:
             if self._flushing is None and not self._is_backing_off:
                 self._loop.call_soon(self._flush)
 
-    def when_durable(self, done: Submitted, reply_for: Callable[[OSError], Reply]) -> None:
-        """Call `done` when the batch being filled is durable, or with the reply for the error that prevented it. It must not
-        raise."""
+    def when_durable(self, done: Submitted, reply_for: Callable[[OSError], Reply], undo: list[Callable[[], None]]) -> None:
+        """Call `done` when the batch being filled is durable, or with the reply for the error that prevented it, after `undo`. It
+        must not raise."""
+        batch = self._batch
+        batch.undo += undo
         if self._is_closed:
             self._loop.call_soon(done, reply_for(self.trouble or _closed()))
         else:
-            self._batch.callbacks.append((done, reply_for))
+            batch.callbacks.append((done, reply_for))
 
     def commit(self) -> asyncio.Future[OSError | None]:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
@@ -230,7 +232,16 @@ class Journal:
             self._start_flush()
 
     def _start_flush(self) -> None:
-        batch = self._take()
+        """Write the batch, and begin the next one."""
+        self._flushing = batch = self._batch
+        batch.end = (self.chunk, self.offset)
+        self._segment.end = self.offset
+        self._segment.ends = self._is_closing
+        self._batch = Batch()
+        self._records = 0
+        self._is_due = False
+        self._segment = Segment(self.chunk, begins=False)
+        self._batch.segments.append(self._segment)
         segment = batch.segments[0]
         if len(batch.segments) > 1 or segment.begins or segment.ends:
             self._task = self._loop.create_task(self._write(batch), name="penstock-journal")
@@ -301,19 +312,6 @@ class Journal:
                 self._loop.call_soon(self._flush)  # others have their turn in between
             else:
                 self._flush()
-
-    def _take(self) -> Batch:
-        batch = self._batch
-        batch.end = (self.chunk, self.offset)
-        self._segment.end = self.offset
-        self._segment.ends = self._is_closing
-        self._batch = Batch()
-        self._records = 0
-        self._is_due = False
-        self._segment = Segment(self.chunk, begins=False)
-        self._batch.segments.append(self._segment)
-        self._flushing = batch
-        return batch
 
     def _fail(self, batch: Batch, error: OSError) -> None:
         """Fail this batch and the one placed behind it in the same chunk: neither is certain to be on the disk."""

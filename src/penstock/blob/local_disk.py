@@ -22,7 +22,7 @@ from pathlib import Path
 
 from penstock.blob.disk import Buffer, DiskSpace, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S, DiskThreads, as_disk_error
-from penstock.blob.file_write import VECTOR_BYTES_MAX, VECTOR_MAX, set_aside, write_all, write_vector
+from penstock.blob.file_write import VECTOR_BYTES_MAX, VECTOR_MAX, set_aside, write_all, write_rest
 from penstock.blob.probe import DiskProbe
 from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_IN_PLACE_BYTES, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, SYNC_WAIT_S, WritePace
 from penstock.core.clock import Clock, SystemClock
@@ -172,14 +172,31 @@ class LocalDisk:
             self._tails.pop(name, None)
 
     def flush_at_once(self, name: str) -> bool:
+        """See Disk. A write is done at once if that takes less time than to have the thread do it: it is small, into room that is
+        set aside, and syncs, if there are any, have been quick. Not while the thread is at work, which would be overtaken."""
         tail = self._tails.get(name)
-        if tail is None or tail.failed or not self._is_quick(tail):
-            return False  # `flush` fails a file whose end is unknown
+        if (
+            tail is None
+            or tail.failed  # `flush` fails a file whose end is unknown
+            or tail.file is None
+            or tail.reserved == 0
+            or not self._writer.is_idle
+            or (self._durable and (self._syncs is None or self._syncs.is_busy))
+            or self._clock.monotonic() < self._pace.quick_from
+        ):
+            return False
+        length = sum(map(len, tail.waiting))
+        if length > WRITE_AT_ONCE_BYTES or (tail.reserved and tail.length + length > tail.set_aside):
+            return False
         buffers, tail.waiting = tail.waiting, []
         finish, tail.finish = tail.finish, []
         try:
-            return self._write(name, tail, buffers, finish, tail.reserved, wait_s=SYNC_WAIT_S)
+            for fill in finish:
+                fill()
+            return self._write_file(name, tail, buffers, length, tail.reserved, wait_s=SYNC_WAIT_S)
         except BaseException as error:
+            if isinstance(error, OSError):
+                self._give_up(tail)
             raise self._tail_failed(tail, error) from error
 
     def _check_tail(self, name: str, tail: _Tail) -> None:
@@ -238,35 +255,14 @@ class LocalDisk:
             tail = self._tails[name] = _Tail()
         return tail
 
-    def _is_quick(self, tail: _Tail) -> bool:
-        """Whether a write takes less time than to have the thread do it: it is small, into room that is set aside, and syncs, if
-        there are any, have been quick. Not while the thread is at work, which would be overtaken."""
-        if (
-            tail.file is None
-            or tail.reserved == 0
-            or not self._writer.is_idle
-            or (self._durable and (self._syncs is None or self._syncs.is_busy))
-            or not self._pace.is_quick(self._clock.monotonic())
-        ):
-            return False
-        length = sum(map(len, tail.waiting))
-        return length <= WRITE_AT_ONCE_BYTES and (not tail.reserved or tail.length + length <= tail.set_aside)
-
     def _write(
-        self,
-        name: str,
-        tail: _Tail,
-        buffers: list[Buffer],
-        finish: list[Callable[[], None]],
-        reserved: int | None,
-        *,
-        wait_s: float | None = None,
-    ) -> bool:
-        """Write and sync. With `wait_s`, wait for the sync only so long; False if it takes longer, then `flush` finishes it."""
+        self, name: str, tail: _Tail, buffers: list[Buffer], finish: list[Callable[[], None]], reserved: int | None
+    ) -> None:
+        """Write and sync."""
         for fill in finish:
             fill()
         try:
-            return self._write_file(name, tail, buffers, reserved, wait_s)
+            self._write_file(name, tail, buffers, sum(map(len, buffers)), reserved)
         except OSError:
             self._give_up(tail)
             raise
@@ -289,35 +285,39 @@ class LocalDisk:
             with suppress(OSError):
                 os.ftruncate(tail.file.fd, tail.length)
 
-    def _write_file(self, name: str, tail: _Tail, buffers: list[Buffer], reserved: int | None, wait_s: float | None) -> bool:
+    def _write_file(
+        self, name: str, tail: _Tail, buffers: list[Buffer], length: int, reserved: int | None, *, wait_s: float | None = None
+    ) -> bool:
+        """Write so many bytes and sync. With `wait_s`, wait for the sync only so long; False if it takes longer, then `flush`
+        finishes it."""
         created = tail.file is None
         if tail.file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             tail.file = _OpenFile(os.open(name, flags, FILE_MODE, dir_fd=self._directory.fd))
         fd = tail.file.fd
-        length = sum(map(len, buffers))
         if reserved and tail.length + length > tail.set_aside:
             tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
             set_aside(fd, tail.set_aside)
         began = self._clock.monotonic()
-        if length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
-            write_vector(fd, buffers, length, tail.length)
+        if 0 < length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
+            written = os.pwritev(fd, buffers, tail.length)
+            if written < length:
+                write_rest(fd, buffers, written, tail.length)
         else:
             write_all(fd, buffers, tail.length)
         if reserved == 0:
             os.ftruncate(fd, tail.length + length)
-        written = self._clock.monotonic()
-        ended = written
+        stored = ended = self._clock.monotonic()
         if self._durable:
             if self._syncs is None or wait_s is None or length <= SYNC_IN_PLACE_BYTES:
                 os.fdatasync(fd)
             elif not self._syncs.sync(fd, wait_s):
-                tail.in_sync = (length, written)
+                tail.in_sync = (length, stored)
                 return False
             ended = self._clock.monotonic()
             if created:
                 os.fsync(self._directory.fd)
-        self._note_write(name, tail, fd, length, (began, written, ended))
+        self._note_write(name, tail, fd, length, (began, stored, ended))
         return True
 
     def _note_write(self, name: str, tail: _Tail, fd: int, length: int, times: tuple[float, float, float]) -> None:

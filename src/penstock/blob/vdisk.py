@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
@@ -172,17 +172,17 @@ class VDisk(SisterSync):
             if key in channel.blobs or channel.refuses(key):
                 return False
             channels.append(channel)
-        for channel, (blob_id, body) in zip(channels, parts, strict=True):
-            self._place_part(channel, blob_id, body)
-        self.journal.when_durable(done, self._reply_for)
+        undo = [self._place_part(channel, blob_id, body) for channel, (blob_id, body) in zip(channels, parts, strict=True)]
+        self.journal.when_durable(done, self._reply_for, undo)
         return True
 
     def _reply_for(self, error: OSError) -> Reply:
         failure = self._failure(error)
         return Reply(failure.status, failure.reason)
 
-    def _place_part(self, channel: Channel, blob_id: bytes, body: Content) -> None:
-        """Append a part of which nothing is known here to the journal, and index it."""
+    def _place_part(self, channel: Channel, blob_id: bytes, body: Content) -> Callable[[], None]:
+        """Append a part of which nothing is known here to the journal, and index it. Returns what undoes that, if it does not
+        become durable."""
         index, journal = self.index, self.journal
         before = journal.bytes_appended
         chunk, offset = journal.append(PART, blob_id, body)
@@ -194,7 +194,7 @@ class VDisk(SisterSync):
         use = index.chunks.get(chunk) or index.chunk_use(chunk)
         use.live += journal.bytes_appended - before
         index.parts += 1
-        journal.undo_on_failure(partial(index.drop_part, blob_id, entry))
+        return partial(index.drop_part, blob_id, entry)
 
     def _begin_put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool) -> DiskReply | None:
         """Place a part in the journal: None. Otherwise why not; `_KNOWN` if something is known of the blob already."""
@@ -212,7 +212,7 @@ class VDisk(SisterSync):
             return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full; delete topics, shorten retention, or make room")
         if key in channel.blobs:
             return _KNOWN
-        self._place_part(channel, blob_id, body)
+        self.journal.undo_on_failure(self._place_part(channel, blob_id, body))
         return None
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:

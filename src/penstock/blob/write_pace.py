@@ -27,9 +27,10 @@ _WEIGHT = 1 / 16  # of the latest write in the mean
 
 class WritePace:
     """The pace of one disk. It is slow for a second after `slow_max` slow writes in a row, and while the mean of the last ones,
-    each weighing less the older it is, is `mean_max_s` or more; until it is known, it counts as slow."""
+    each weighing less the older it is, is `mean_max_s` or more; until it is known, it counts as slow. From `quick_from` on writes
+    may be done on the loop."""
 
-    __slots__ = ("_mean_max_s", "_mean_s", "_slow", "_slow_max", "_slow_until")
+    __slots__ = ("_mean_max_s", "_mean_s", "_slow", "_slow_max", "_slow_until", "quick_from")
 
     def __init__(self, *, slow_max: int, mean_max_s: float = inf) -> None:
         self._slow_max = slow_max
@@ -37,6 +38,7 @@ class WritePace:
         self._mean_s = SLOW_S
         self._slow = 0  # in a row
         self._slow_until = 0.0
+        self.quick_from = 0.0 if self._mean_s < mean_max_s else inf
 
     def note(self, began: float, ended: float) -> None:
         """Record how long a write took."""
@@ -44,12 +46,9 @@ class WritePace:
         self._mean_s += (took - self._mean_s) * _WEIGHT
         if took < SLOW_S:
             self._slow = 0
-            return
-        self._slow += 1
+        else:
+            self._slow += 1
         if self._slow >= self._slow_max:
             self._slow = 0
             self._slow_until = ended + SLOW_FOR_S
-
-    def is_quick(self, now: float) -> bool:
-        """Whether the next write may be done on the loop."""
-        return now >= self._slow_until and self._mean_s < self._mean_max_s
+        self.quick_from = self._slow_until if self._mean_s < self._mean_max_s else inf

@@ -33,7 +33,7 @@ class PartitionState:
     def __init__(self, tablet: KvTablet, number: int, config: PartitionConfig, cache: BlobCache, clock: Clock) -> None:
         self.tablet = tablet
         self.number = number
-        self.config = config
+        self.configure(config)
         self._reader = BodyReader(tablet, cache)
         self.start_offset = 0
         self.end_offset = 0
@@ -53,8 +53,6 @@ class PartitionState:
         self.transactions = Transactions()
         self._epochs = Epochs()
         self.origins = Origins(0)
-        self._watermark = 0
-        self._watermark_config: PartitionConfig | None = None  # that it was computed from
         self.arrivals = Arrivals(clock)
         self.probe = QueueProbe()  # until its tablet gives it another
 
@@ -128,13 +126,10 @@ class PartitionState:
         """Whether some of it is in the log only."""
         return self.keyed_to < self.end_offset
 
-    def watermark(self) -> int:
-        """At how many bytes the head becomes a body."""
-        config = self.config
-        if config is not self._watermark_config:  # every write asks for it, and a topic is seldom configured
-            self._watermark_config = config
-            self._watermark = watermark_for(config.low_watermark, config.body_bytes)
-        return self._watermark
+    def configure(self, config: PartitionConfig) -> None:
+        """Apply a configuration of the topic."""
+        self.config = config
+        self.watermark = watermark_for(config.low_watermark, config.body_bytes)  # at how many bytes the head becomes a body
 
     @property
     def head_since_ms(self) -> int | None:
@@ -194,23 +189,20 @@ class PartitionState:
             self.written += messages
             self.data_end = added.data_end or self.data_end
             self.end_offset = added.next_offset
-        if added.plan is None:
-            self._extend_tail(added)
-        else:
+        if added.plan is not None:
             self._take_keys(added.plan)
+        else:
+            tail = self._head[-1] if len(self._head) > self._keyed_pieces else None
+            if not isinstance(tail, Tail) or tail.size + added.size > tail.size_max:
+                self._head.append(tail := Tail(added.first_offset))
+            stamps = (added.min_timestamp, added.max_timestamp)
+            tail.extend(added.joined or added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
+            self.head_size += added.size
+            assert tail.first_offset + tail.count == self.end_offset, "the tail reaches to the end"
         if added.size:
             self.probe.wrote(len(added.acknowledgements), messages, added.size)
             if self.arrivals.waiting:
                 self.arrivals.tell()
-
-    def _extend_tail(self, added: PartitionAppend) -> None:
-        tail = self._head[-1] if len(self._head) > self._keyed_pieces else None
-        if not isinstance(tail, Tail) or tail.size + added.size > tail.size_max:
-            self._head.append(tail := Tail(added.first_offset))
-        stamps = (added.min_timestamp, added.max_timestamp)
-        tail.extend(added.joined or added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
-        self.head_size += added.size
-        assert tail.first_offset + tail.count == self.end_offset, "the tail reaches to the end"
 
     def _take_keys(self, plan: HeadPlan) -> None:
         """All that was written has keys now, by this plan."""

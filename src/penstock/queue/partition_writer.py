@@ -124,7 +124,7 @@ class PartitionWriter:
         self.makes_room = False
         added.key_waiters, self._key_waiters = self._key_waiters, []
         must_key = bool(added.key_waiters) or added.size >= APPEND_BYTES_MAX
-        if must_key or partition.head_size + added.size >= partition.watermark():
+        if must_key or partition.head_size + added.size >= partition.watermark:
             has_work = bool(added.size) or partition.has_unkeyed or (rolls and bool(partition.head))
             if has_work:
                 added.plan, commands = partition.plan_keys(added, roll=rolls)

@@ -126,7 +126,7 @@ class QueueTablet:
         """Apply a new configuration of the topic."""
         self._config = config
         for partition in self.partitions.values():
-            partition.config = config
+            partition.configure(config)
 
     async def stop(self) -> None:
         """Finish requests in flight and stop."""

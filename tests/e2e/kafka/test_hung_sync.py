@@ -50,7 +50,8 @@ class SlowDisk:
 
 def test_other_connections_go_on_while_a_sync_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_disk, "SyncThread", SlowDisk)
-    monkeypatch.setattr(WritePace, "is_quick", lambda *_: True)  # as on a disk that was quick until now
+    always = property(lambda _: 0.0, lambda *_: None)
+    monkeypatch.setattr(WritePace, "quick_from", always)  # as on a disk that was quick until now
     batch = make_batch([bytes(SYNC_IN_PLACE_BYTES)])
     with RunningGateway(tmp_path, durable=True) as gateway:
         gateway.create_topic("t")
