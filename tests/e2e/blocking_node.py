@@ -24,5 +24,5 @@ def _mount(app: web.Application) -> None:
 
 
 if __name__ == "__main__":
-    up._mount_console = _mount
+    up.mount_console = _mount
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""`penstock up`: one node in this process, until it is told to stop."""
+"""`penstock up`: one node in this process, or several workers under a supervisor, until it is told to stop."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import json
 import logging
 import os
 import signal
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
 from penstock.cli.exit_codes import ExitCode
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
     from penstock.server.cluster.node import ClusterNode
     from penstock.server.node import Node
+    from penstock.server.supervisor.supervisor import Supervisor
+    from penstock.server.supervisor.worker import WorkerNode
+
+    RunningNode = Node | ClusterNode | WorkerNode | Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -69,24 +76,39 @@ def run(argv: list[str]) -> int:
     """Serve until told to stop; the exit code says how it ended."""
     arguments = vars(parser().parse_args(argv))
     config_file, output = arguments.pop("config"), arguments.pop("output")
-    try:
+    with node_errors():
         config = load_config(arguments, os.environ, config_file)
-        from penstock.server.log_lines import log_to_stderr
-        from penstock.server.open_files import raise_open_files
+        run_node(config, partial(_start, config), as_json=output == "json")
+    return ExitCode.OK
 
-        log_to_stderr(config.log_level, config.log_format)
-        raise_open_files()
-        _tell_of_plain_kernels()
-        keep_freed_memory()
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(config, as_json=output == "json"))
+
+@contextmanager
+def node_errors() -> Iterator[None]:
+    """Raises what keeps a node from running as the error of a command, with the exit code of its kind."""
+    try:
+        yield
     except PenstockError as error:
         code = next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), ExitCode.FAILED)
-        raise CommandError(str(error), code) from error
+        raise CommandError(str(error), getattr(error, "exit_code", code)) from error
     except Exception as error:
         log.exception("the node failed")
         raise CommandError(f"the node failed: {error}; the log above says where", ExitCode.FAILED) from error
-    return ExitCode.OK
+
+
+def run_node(
+    config: NodeConfig, start: Callable[[], Coroutine[Any, Any, RunningNode]], *, as_json: bool, worker: int | None = None
+) -> None:
+    """Run the node that `start` starts until a signal comes. The lines of a worker are marked, and it stops when its standard
+    input ends."""
+    from penstock.server.log_lines import log_to_stderr
+    from penstock.server.open_files import raise_open_files
+
+    log_to_stderr(config.log_level, config.log_format, worker)
+    raise_open_files()
+    _tell_of_plain_kernels()
+    keep_freed_memory()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(start, as_json=as_json, follows_stdin=worker is not None))
 
 
 def _tell_of_plain_kernels() -> None:
@@ -104,10 +126,12 @@ def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
     return uvloop.Loop
 
 
-async def _serve(config: NodeConfig, *, as_json: bool) -> None:
+async def _serve(start: Callable[[], Coroutine[Any, Any, RunningNode]], *, as_json: bool, follows_stdin: bool) -> None:
     stopping = _stop_on_signals()
+    if follows_stdin:
+        _stop_with_stdin(stopping)
     collect_later()
-    starting = asyncio.create_task(_start(config))
+    starting = asyncio.create_task(start())
     stopped = asyncio.create_task(stopping.wait())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
@@ -130,18 +154,23 @@ async def _serve(config: NodeConfig, *, as_json: bool) -> None:
     log.info("stopped")
 
 
-async def _start(config: NodeConfig) -> Node | ClusterNode:
+async def _start(config: NodeConfig) -> RunningNode:
     # Imported when signals are already heeded: it takes a while.
+    if config.workers > 1:
+        from penstock.server.supervisor.supervisor import Supervisor
+
+        return await Supervisor.start(config, (sys.executable, "-m", "penstock.cli.worker"))
     if config.etcd is not None:
         from penstock.server.cluster.node import ClusterNode
 
-        return await ClusterNode.start(config, _mount_console)
+        return await ClusterNode.start(config, mount_console)
     from penstock.server.node import Node
 
-    return await Node.start(config, _mount_console)
+    return await Node.start(config, mount_console)
 
 
-def _mount_console(app: web.Application) -> None:
+def mount_console(app: web.Application) -> None:
+    """Mount the console beside the admin API."""
     # Only a node that listens for it needs it.
     from penstock import console
 
@@ -163,8 +192,25 @@ def _stop_on_signals() -> asyncio.Event:
     return stopping
 
 
-def _say_ready(node: Node | ClusterNode, *, as_json: bool) -> None:
+def _stop_with_stdin(stopping: asyncio.Event) -> None:
+    """Set the event when standard input ends: the supervisor has ended. If that was stopping already, it was to be at once."""
+    loop = asyncio.get_running_loop()
+    number = sys.stdin.fileno()
+
+    def on_input() -> None:
+        if not os.read(number, 4096):
+            loop.remove_reader(number)
+            if stopping.is_set():
+                os._exit(ExitCode.FAILED)
+            log.warning("the supervisor has ended; this worker stops")
+            stopping.set()
+
+    loop.add_reader(number, on_input)
+
+
+def _say_ready(node: RunningNode, *, as_json: bool) -> None:
     made = node.layout
+    workers: list[dict[str, Any]] = getattr(node, "described_workers", list)()
     if as_json:
         fields = {
             "event": "ready",
@@ -177,10 +223,11 @@ def _say_ready(node: Node | ClusterNode, *, as_json: bool) -> None:
             "durability": node.config.durability,
             "listeners": {name: listener._asdict() for name, listener in node.listeners.items()},
         }
-        line = json.dumps(fields)
+        line = json.dumps(fields | {"workers": workers} if workers else fields)
     else:
         where = ", ".join(f"{name} {listener}" for name, listener in node.listeners.items()) or "no listeners"
-        line = f"penstock is ready: {where}; data in {node.data_dir}"
+        shown_workers = f"; {len(workers)} workers" if workers else ""
+        line = f"penstock is ready: {where}; data in {node.data_dir}{shown_workers}"
     with suppress(BrokenPipeError):
         print(line, flush=True)
     log.info("node %d of cluster %s is ready, durability %s", made.node_id, made.cluster_id, node.config.durability)

@@ -34,7 +34,8 @@ from penstock.coordination.port import (
     Snapshot,
 )
 from penstock.coordination.requests import OperatorRequest, decode_request
-from penstock.coordination.socket_server import SocketServer
+from penstock.coordination.seeding import end_member, seed_store
+from penstock.coordination.socket_server import SocketServer, is_abandoned
 from penstock.coordination.socket_store import SocketStore
 from penstock.coordination.status import CoordinationStatus, StoreState
 
@@ -85,4 +86,7 @@ __all__ = [
     "cluster_prefix",
     "connect_etcd",
     "decode_request",
+    "end_member",
+    "is_abandoned",
+    "seed_store",
 ]

@@ -169,7 +169,7 @@ def _bind(path: Path) -> socket.socket:
     if path.exists():
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise OSError(f"{path} is not a socket")
-        if _is_served(path):
+        if not is_abandoned(path):
             raise OSError("another supervisor listens there")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -186,11 +186,14 @@ def _bind(path: Path) -> socket.socket:
     return listener
 
 
-def _is_served(path: Path) -> bool:
+def is_abandoned(path: Path) -> bool:
+    """Whether a socket is left of a supervisor that was killed: there is one, and nothing listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(str(path))
-        except OSError:
+        except FileNotFoundError:
             return False
-    return True
+        except OSError:
+            return True
+    return False

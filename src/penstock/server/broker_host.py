@@ -266,9 +266,8 @@ class BrokerHost:
         await self.observatory.stop()
 
 
-def import_listeners(config: NodeConfig) -> None:
-    """Import what the listeners of a node need, so that one that waits to take over starts them at once. What is not installed is
-    told when it is needed."""
+def listener_modules(config: NodeConfig) -> list[str]:
+    """What the listeners of a node import when they start."""
     needed = {
         "penstock.server.http": config.http_port,
         "penstock.server.metrics.pipeline_reports": config.http_port,
@@ -276,10 +275,15 @@ def import_listeners(config: NodeConfig) -> None:
         "penstock.gateway.yt": config.yt_port,
         "penstock.gateway.ydb": config.ydb_port,
     }
-    for module, port in needed.items():
-        if port is not None:
-            with suppress(ImportError):
-                import_module(module)
+    return [module for module, port in needed.items() if port is not None]
+
+
+def import_listeners(modules: Sequence[str]) -> None:
+    """Import what listeners need, so that a node that waits to take over starts them at once. What is not installed is told when
+    it is needed."""
+    for module in modules:
+        with suppress(ImportError):
+            import_module(module)
 
 
 def broker_options(config: NodeConfig, group: int) -> BrokerOptions:

@@ -35,6 +35,7 @@ class NodeConfig:
     disk_timeout_s: float = 15.0
     accept_data_loss: bool = False
     node_id: int | None = None
+    workers: int = 1
     host: str = "127.0.0.1"
     advertised_host: str | None = None
     kafka_port: int | None = 9092
@@ -156,6 +157,7 @@ def _check_cluster(config: NodeConfig) -> None:
     for key, value, instead in (
         ("erasure", config.erasure, "`penstock cluster init --kind` chooses it for the whole cluster"),
         ("node_id", config.node_id, "the cluster gives each node its id; name it by node_name"),
+        ("workers", None if config.workers == 1 else config.workers, "start more nodes, each with a node_name of its own"),
     ):
         if value is not None:
             raise BadSettingError(f"{key} cannot be set together with etcd: {instead}")

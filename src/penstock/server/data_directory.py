@@ -46,17 +46,24 @@ class DataDirectory:
         self._disk_timeout_s = disk_timeout_s
 
     @classmethod
-    def open(cls, config: NodeConfig, random: Random) -> DataDirectory:
-        """Lock the directory, then compare its stored settings with the configuration. Nothing is written before both succeed."""
+    def open(cls, config: NodeConfig, random: Random, *, cluster_id: str = "", lock: int | None = None) -> DataDirectory:
+        """Lock the directory, then compare its stored settings with the configuration. Nothing is written before both succeed.
+        With a `cluster_id` it must be of that cluster, or new; a `lock` that was inherited is used as it is."""
         path = config.data_dir.absolute()
         if (path / CLUSTER_NAME).exists():
             raise DirectoryMismatchError(
                 f"{path} is the data directory of a node of a cluster; start it with --etcd, or name another --data-dir"
             )
-        lock = lock_directory(path, NODE_NAME)
+        if lock is None:
+            lock = lock_directory(path, NODE_NAME)
         try:
             stored = _read_node(path)
-            layout = _new_layout(config, path, random) if stored is None else _agreed_layout(config, path, stored)
+            if cluster_id and stored is not None and stored.cluster_id != cluster_id:
+                raise DirectoryMismatchError(
+                    f"{path} is of cluster {stored.cluster_id}, not {cluster_id}; restore the right one, or move it away if it "
+                    "holds nothing"
+                )
+            layout = _new_layout(config, path, random, cluster_id) if stored is None else _agreed_layout(config, path, stored)
             layout = check_disks(layout, stored, config.disk_timeout_s)
             if layout != stored:
                 _write_node(path, layout)
@@ -87,6 +94,11 @@ class DataDirectory:
     async def _note(self, layout: NodeLayout) -> None:
         await asyncio.to_thread(_write_node, self.path, layout)
         self.layout = layout
+
+    @property
+    def lock(self) -> int:
+        """The descriptor of the lock; a child process that inherits it holds the lock as well."""
+        return self._lock
 
     def close(self) -> None:
         """Unlock the directory."""
@@ -168,14 +180,14 @@ def _write_node(path: Path, layout: NodeLayout) -> None:
         raise unusable(path, error) from error
 
 
-def _new_layout(config: NodeConfig, path: Path, random: Random) -> NodeLayout:
+def _new_layout(config: NodeConfig, path: Path, random: Random, cluster_id: str) -> NodeLayout:
     erasure = Erasure(config.erasure or "none")
     disks = _absolute(config.disks) or tuple(path / f"disk{order}" for order in range(erasure.shape.disks))
     if erasure is not Erasure.NONE and config.disks is None:
         log.warning("the disks of the %s group are all below %s: they protect from nothing that takes it", erasure.value, path)
     _check_shape(erasure, disks)
     # As Kafka writes its ids: 16 bytes in URL-safe base64.
-    cluster_id = base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
+    cluster_id = cluster_id or base64.urlsafe_b64encode(random.randbytes(16)).rstrip(b"=").decode()
     return NodeLayout(cluster_id, FIRST_NODE_ID if config.node_id is None else config.node_id, erasure, disks, formed=False)
 
 

@@ -17,19 +17,28 @@ _USUAL: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 class LineFormatter(logging.Formatter):
-    """`2026-07-31T12:00:00.123Z INFO penstock.server.node: what happened`; what has several lines is joined to one."""
+    """`2026-07-31T12:00:00.123Z INFO penstock.server.node: what happened`; what has several lines is joined to one. A line of a
+    worker names it after the level: `INFO [worker 2]`."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._mark = "" if worker is None else f"[worker {worker}] "
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         lines = (line.strip() for line in text.splitlines())
-        return f"{_when(record)} {record.levelname} {record.name}: " + " | ".join(line for line in lines if line)
+        return f"{_when(record)} {record.levelname} {self._mark}{record.name}: " + " | ".join(line for line in lines if line)
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: `time`, `level`, `logger`, `message`; `fields` if the event has any, `error` with its stack if it is
-    one, `trace_id` if it happened in a trace."""
+    """One object a line: `time`, `level`, `logger`, `message`; `worker` if it is one of several, `fields` if the event has any,
+    `error` with its stack if it is one, `trace_id` if it happened in a trace."""
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = worker
 
     def format(self, record: logging.LogRecord) -> str:
         shown: dict[str, object] = {
@@ -38,6 +47,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if self._worker is not None:
+            shown["worker"] = self._worker
         fields = {name: value for name, value in vars(record).items() if name not in _USUAL}
         if fields:
             shown["fields"] = fields
@@ -73,13 +84,13 @@ class ClientFaults(logging.Filter):
         return logging.getLogger().isEnabledFor(logging.WARNING)
 
 
-FORMATS: Final[dict[str, type[logging.Formatter]]] = {"text": LineFormatter, "json": JsonFormatter}
+FORMATS: Final[dict[str, type[LineFormatter | JsonFormatter]]] = {"text": LineFormatter, "json": JsonFormatter}
 
 
-def log_to_stderr(level: str, log_format: str = "text") -> None:
-    """Configure logging at this level."""
+def log_to_stderr(level: str, log_format: str = "text", worker: int | None = None) -> None:
+    """Configure logging at this level; the lines of a worker are marked with its number."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FORMATS[log_format]())
+    handler.setFormatter(FORMATS[log_format](worker))
     handler.addFilter(ClientFaults())
     handler.addFilter(LineLimit(SystemClock()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

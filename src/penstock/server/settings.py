@@ -27,6 +27,7 @@ from penstock.server.kinds import (
 from penstock.server.setting import Setting
 
 NODE_ID_MAX = (1 << 31) - 1
+WORKERS_MAX: Final = 64
 
 
 SETTINGS: Final = {
@@ -74,6 +75,14 @@ SETTINGS: Final = {
             whole_number(0, NODE_ID_MAX),
             "that of the data directory; 1 for a new one",
             "the id of this node, the broker id of Kafka clients",
+        ),
+        Setting(
+            "workers",
+            whole_number(1, WORKERS_MAX),
+            "1",
+            "how many processes serve topics, to use more than one core. Each is a broker to Kafka clients, at kafka_port, "
+            "kafka_port + 1 and so on, with an id, a directory and a disk of its own below the data directory; disks, if they "
+            "are given, are one for each. May be raised later, and lowered again while no topic is on those left out",
         ),
         Setting("host", HOST, "127.0.0.1", "the address to listen on; 0.0.0.0 for all interfaces"),
         Setting(

@@ -36,6 +36,7 @@ from penstock.server.broker_host import (
     broker_options,
     cannot_listen,
     import_listeners,
+    listener_modules,
 )
 from penstock.server.cluster.connection import connect_coordination
 from penstock.server.cluster.controller import GroupController, lead
@@ -214,7 +215,7 @@ class ClusterNode:
         )
         await self._stand_by()
         self._closing.push_async_callback(self._release_http)
-        await asyncio.to_thread(import_listeners, self.config)
+        await asyncio.to_thread(import_listeners, listener_modules(self.config))
         await self._check_copy()
         await self._peers.check_accepted()
         await coordination.register(self._record)
