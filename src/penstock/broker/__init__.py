@@ -21,6 +21,7 @@ from penstock.broker.errors import (
     InvalidTopicNameError,
     LimitReachedError,
     PartitionDamagedError,
+    PartitionElsewhereError,
     PartitionUnavailableError,
     TopicExistsError,
     UnknownTopicError,
@@ -29,11 +30,13 @@ from penstock.broker.intake import Route
 from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
 from penstock.broker.limits import BrokerLimits
 from penstock.broker.options import BrokerOptions
+from penstock.broker.other_nodes import LedNodes, OtherNodes
+from penstock.broker.partition_broker import PartitionBroker
 from penstock.broker.probe import BrokerReading, GroupCount
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
-from penstock.broker.tablets import TabletDamage
+from penstock.broker.tablets import TabletDamage, Tablets, TabletState
 from penstock.broker.tokens import BadTokenError, Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
@@ -71,10 +74,14 @@ __all__ = [
     "InvalidPartitionsError",
     "InvalidRuleError",
     "InvalidTopicNameError",
+    "LedNodes",
     "LimitReachedError",
     "Mechanism",
     "Operation",
+    "OtherNodes",
+    "PartitionBroker",
     "PartitionDamagedError",
+    "PartitionElsewhereError",
     "PartitionUnavailableError",
     "Permission",
     "Position",
@@ -87,6 +94,8 @@ __all__ = [
     "SignIn",
     "SystemTablet",
     "TabletDamage",
+    "TabletState",
+    "Tablets",
     "Tokens",
     "TooManyAttemptsError",
     "Topic",

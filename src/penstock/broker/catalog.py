@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Protocol
 from uuid import UUID
 
 from penstock.broker.errors import InvalidPartitionsError, LimitReachedError, TopicExistsError, UnknownTopicError
@@ -24,6 +25,19 @@ FIRST_TABLET = 1000
 # are unavailable while their tablet restarts.
 PARTITIONS_PER_TABLET = 16
 PRODUCER_BLOCK = 1000
+
+
+class TabletSpread(Protocol):
+    """How the tablets of new partitions are spread."""
+
+    @property
+    def spread(self) -> int:
+        """Over how many nodes, if there are as many partitions."""
+        ...
+
+    def choose_groups(self, count: int) -> Sequence[int]:
+        """The storage groups of so many tablets; empty if they are all in the first one."""
+        ...
 
 
 class Catalog:
@@ -95,18 +109,19 @@ class Catalog:
             raise TopicExistsError(f"topic {name!r} is there already")
         self._check_room(partitions)
 
-    async def create(self, name: str, partitions: int, config: TopicConfig, replicas: int = 1) -> Topic:
+    async def create(
+        self, name: str, partitions: int, config: TopicConfig, replicas: int = 1, spread: TabletSpread | None = None
+    ) -> Topic:
         """Create a topic with a new id."""
         async with self._changing:
             self.check_new(name, partitions)
             topic_id = UUID(int=self._random.getrandbits(128), version=4)
-            first = self._next_tablet()
-            tablets = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions))
-            topic = Topic(name, topic_id, tablets, config.under(self._defaults), replicas=replicas)
+            tablets, groups = self._new_tablets(partitions, spread)
+            topic = Topic(name, topic_id, tablets, config.under(self._defaults), replicas=replicas, groups=groups)
             await self._store(topic, next_tablet=tablets[-1] + 1)
             return topic
 
-    async def add_partitions(self, name: str, partitions: int) -> Topic:
+    async def add_partitions(self, name: str, partitions: int, spread: TabletSpread | None = None) -> Topic:
         """Increase the number of partitions of a topic to `total`."""
         async with self._changing:
             topic = self.topic(name)
@@ -117,9 +132,10 @@ class Catalog:
                     "(topic_partitions_max)"
                 )
             self._check_room(partitions - topic.partitions)
-            first = self._next_tablet()
-            added = tuple(first + number // PARTITIONS_PER_TABLET for number in range(partitions - topic.partitions))
-            topic = topic._replace(tablets=topic.tablets + added)
+            added, groups = self._new_tablets(partitions - topic.partitions, spread)
+            if topic.groups or groups:
+                groups = (topic.groups or (None,) * topic.partitions) + (groups or (None,) * len(added))
+            topic = topic._replace(tablets=topic.tablets + added, groups=groups)
             await self._store(topic, next_tablet=added[-1] + 1)
             return topic
 
@@ -168,8 +184,18 @@ class Catalog:
                 "topics, or raise partitions_max"
             )
 
-    def _next_tablet(self) -> int:
+    @property
+    def next_tablet(self) -> int:
+        """The first tablet id that no topic has had."""
         return int.from_bytes(self._tablet.head(b"n") or FIRST_TABLET.to_bytes(8, "big"), "big")
+
+    def _new_tablets(self, partitions: int, spread: TabletSpread | None) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+        """The tablets of new partitions, and their groups; those are empty if all are in the first group."""
+        per_tablet = PARTITIONS_PER_TABLET if spread is None else max(1, min(PARTITIONS_PER_TABLET, partitions // spread.spread))
+        ordinals = [number // per_tablet for number in range(partitions)]
+        groups = () if spread is None else spread.choose_groups(ordinals[-1] + 1)
+        first = self.next_tablet
+        return tuple(first + at for at in ordinals), tuple(groups[at] for at in ordinals) if groups else ()
 
     async def _store(self, topic: Topic, next_tablet: int | None = None) -> None:
         writes = [Write(b"t" + topic.name.encode(), b"", head=topic.pack())]

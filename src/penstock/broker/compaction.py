@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -11,8 +12,6 @@ from random import Random
 from penstock.broker.catalog import Catalog
 from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
-from penstock.broker.leases import Leases
-from penstock.broker.probe import BrokerProbe
 from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
@@ -22,6 +21,9 @@ from penstock.queue import Offload, Partition, compact, dirt_of
 log = logging.getLogger(__name__)
 
 PASSES_MAX = 8  # per partition and run
+
+HeldFrom = Callable[[TopicPartition], int | None]
+"""The first offset of a partition that leases protect; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +42,16 @@ class Compaction:
         self,
         catalog: Catalog,
         tablets: Tablets,
-        leases: Leases,
+        held_from: HeldFrom,
         options: CompactionOptions,
         *,
         clock: Clock,
         random: Random,
-        probe: BrokerProbe | None = None,
     ) -> None:
-        self._probe = probe or BrokerProbe()
+        self._probe = tablets.probe
         self._catalog = catalog
         self._tablets = tablets
-        self._leases = leases
+        self._held_from = held_from
         self._options = options
         self._clock = clock
         self._random = random
@@ -79,6 +80,8 @@ class Compaction:
             if not topic.config.is_compacted:
                 continue
             for number, tablet_id in enumerate(topic.tablets):
+                if not self._tablets.hosts(tablet_id):
+                    continue
                 try:
                     compacted.append((topic, self._tablets.partition(tablet_id, number)))
                 except PartitionUnavailableError:
@@ -87,7 +90,7 @@ class Compaction:
 
     async def _compact(self, topic: Topic, partition: Partition) -> None:
         options = self._options
-        held_from = partial(self._leases.needed_from, TopicPartition(topic.id, partition.number))
+        held_from = partial(self._held_from, TopicPartition(topic.id, partition.number))
         for _ in range(PASSES_MAX):
             began = self._clock.monotonic()
             summary = await compact(

@@ -53,6 +53,16 @@ class PartitionUnavailableError(UnavailableError):
     code = "partition_unavailable"
 
 
+class PartitionElsewhereError(PartitionUnavailableError):
+    """Another node runs the partition; ask that one. `node_id` is None if no node is known to."""
+
+    code = "partition_elsewhere"
+
+    def __init__(self, message: str, node_id: int | None = None) -> None:
+        super().__init__(message)
+        self.node_id = node_id
+
+
 class PartitionDamagedError(PartitionUnavailableError):
     """Part of a partition's data is lost for good; it serves again once that data is given up."""
 

@@ -1,4 +1,8 @@
-"""Keeps the tablets of all topics running on this node: each is booted, watched, and rebooted when it stops."""
+"""Keeps tablets of topics running on this node: each is booted, watched, and rebooted when it stops.
+
+In a cluster a tablet that another node has taken over is not booted again: it is dropped, and `on_fenced` is told. Which tablets
+run here is for the leader to say. They outlive the broker: a node that becomes the leader, or stops being it, keeps them running.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from penstock.blob import BlobStorage, ChannelHistory, Status, TabletInfo, TabletStorage
 from penstock.broker.errors import PartitionDamagedError, PartitionUnavailableError
@@ -26,9 +30,6 @@ from penstock.queue import (
     stored_partitions,
 )
 from penstock.tablet import CHANNELS, KvTablet
-
-if TYPE_CHECKING:
-    from penstock.broker.options import BrokerOptions
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,18 @@ class _HostedTablet:
         self.up = asyncio.Event()
         self.tried = asyncio.Event()  # set once the first attempt to boot it has ended, well or not
         self.trouble: PenstockError | None = None  # why the last attempt failed
+        self.boots = 0  # attempts
         self.is_new = False  # whether it was never started, anywhere
+
+
+class TabletState(NamedTuple):
+    """How a tablet of this node is: `boots` counts the attempts to boot it here, `trouble` says why it does not run."""
+
+    tablet: int
+    is_up: bool
+    generation: int
+    boots: int
+    trouble: str
 
 
 class Tablets:
@@ -83,34 +95,46 @@ class Tablets:
     def __init__(
         self,
         storage: BlobStorage,
-        options: BrokerOptions,
+        group: int,
         *,
-        cache: BlobCache,
+        cache_bytes: int,
         clock: Clock,
         random: Random,
-        probe: BrokerProbe,
+        on_fenced: Callable[[int], None] | None = None,
     ) -> None:
-        self._storage = storage
-        self._on_fenced = options.on_fenced
-        self._group = options.group
-        self.cache = cache
-        self._probe = probe
+        self.storage = storage
+        self.group = group  # of tablets for which none is named
+        self.cache = BlobCache(cache_bytes)
+        self.probe = BrokerProbe(clock)
+        self._watchers: list[Callable[[], None]] = []
+        self._on_fenced = on_fenced  # None: no other node can take a tablet over
         self._probes: dict[int, QueueProbe] = {}
         self._clock = clock
         self._random = random
-        self._watchers: list[Callable[[], None]] = []
         self._hosted: dict[int, _HostedTablet] = {}
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Have a function called whenever a tablet comes up or goes down."""
         self._watchers.append(watcher)
 
-    async def host(self, tablet_id: int, partitions: set[int], config: PartitionConfig, *, is_new: bool = False) -> None:
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        """Call it no more."""
+        self._watchers.remove(watcher)
+
+    async def host(
+        self,
+        tablet_id: int,
+        partitions: set[int],
+        config: PartitionConfig,
+        group: int | None = None,
+        *,
+        is_new: bool = False,
+    ) -> None:
         """Keep a tablet running here with these partitions. Returns after the first attempt to boot it; a tablet that `is_new`
         was never started, and this waits until it runs."""
         hosted = self._hosted.get(tablet_id)
         if hosted is None:
-            hosted = _HostedTablet(self._storage.tablet(tablet_info(tablet_id, self._group)), set(), config)
+            hosted = _HostedTablet(self._storage_of(tablet_id, group), set(), config)
             hosted.is_new = is_new
             self._hosted[tablet_id] = hosted
         hosted.partitions |= partitions
@@ -121,12 +145,41 @@ class Tablets:
         if is_new and isinstance(hosted.trouble, FencedError):
             raise PartitionUnavailableError(f"another node runs tablet {tablet_id} by now; ask that one")
 
+    def generations(self) -> dict[int, int]:
+        """The generation of every tablet that serves now."""
+        return {
+            tablet_id: hosted.tablet.generation
+            for tablet_id, hosted in self._hosted.items()
+            if hosted.tablet is not None and not hosted.tablet.stopped.is_set()
+        }
+
+    async def release(self, tablet_id: int) -> None:
+        """Stop a tablet, if it runs here, so that another node can run it."""
+        hosted = self._hosted.pop(tablet_id, None)
+        if hosted is not None:
+            self._tell()
+            await self._stop(hosted)
+
+    def hosts(self, tablet_id: int) -> bool:
+        """Whether a tablet runs here, or is to."""
+        return tablet_id in self._hosted
+
+    def states(self) -> list[TabletState]:
+        """How the tablets of this node are."""
+        return [_state_of(tablet_id, hosted) for tablet_id, hosted in self._hosted.items()]
+
+    def state(self, tablet_id: int) -> TabletState | None:
+        """How a tablet is; None if it is not hosted here."""
+        hosted = self._hosted.get(tablet_id)
+        return None if hosted is None else _state_of(tablet_id, hosted)
+
     def configure(self, tablet_id: int, config: PartitionConfig) -> None:
-        """Apply a new configuration of the topic."""
-        hosted = self._hosted[tablet_id]
-        hosted.config = config
-        if hosted.tablet is not None:
-            hosted.tablet.set_config(config)
+        """Apply a new configuration of the topic, if the tablet is hosted here."""
+        hosted = self._hosted.get(tablet_id)
+        if hosted is not None and hosted.config != config:
+            hosted.config = config
+            if hosted.tablet is not None:
+                hosted.tablet.set_config(config)
 
     def partition(self, tablet_id: int, number: int, topic: str = "") -> Partition:
         """A partition that is served now. PartitionUnavailableError while its tablet is not up, PartitionDamagedError if it never
@@ -152,14 +205,6 @@ class Tablets:
         """Every partition that is served now."""
         tablets = [hosted.tablet for hosted in self._hosted.values() if hosted.tablet is not None]
         return [partition for tablet in tablets for partition in tablet.partitions.values()]
-
-    def generations(self) -> dict[int, int]:
-        """The generation of every tablet that serves now."""
-        return {
-            tablet_id: hosted.tablet.generation
-            for tablet_id, hosted in self._hosted.items()
-            if hosted.tablet is not None and not hosted.tablet.stopped.is_set()
-        }
 
     def probe_of(self, tablet_id: int) -> QueueProbe:
         """The counters of a tablet across its generations."""
@@ -202,24 +247,24 @@ class Tablets:
             hosted.tablet = await self._boot(hosted, give_up=True)
             hosted.trouble = None
         finally:
-            self._on_change()
+            self._tell()
             self._start_keeper(tablet_id, hosted)
 
-    async def erase(self, tablet_id: int) -> None:
+    async def erase(self, tablet_id: int, group: int | None = None) -> None:
         """Stop a tablet and delete all its data."""
         hosted = self._hosted.pop(tablet_id, None)
-        self._on_change()
+        self._tell()
         if hosted is not None:
             await self._stop(hosted)
         self._probes.pop(tablet_id, None)
-        reply = await self._storage.tablet(tablet_info(tablet_id, self._group)).erase()
+        reply = await self._storage_of(tablet_id, group).erase()
         if reply.status is not Status.OK:
             raise UnavailableError(f"the data of tablet {tablet_id} cannot be deleted now: {reply.reason}; try again")
 
-    async def erase_all(self, tablet_ids: Sequence[int]) -> None:
-        """Erase tablets, some at a time. Raises the first error after the concurrent ones have finished."""
-        for begin in range(0, len(tablet_ids), ERASES_AT_ONCE):
-            erasing = (self.erase(tablet_id) for tablet_id in tablet_ids[begin : begin + ERASES_AT_ONCE])
+    async def erase_all(self, tablets: Sequence[tuple[int, int | None]]) -> None:
+        """Erase tablets of these groups, some at a time. Raises the first error after the concurrent ones have finished."""
+        for begin in range(0, len(tablets), ERASES_AT_ONCE):
+            erasing = (self.erase(*tablet) for tablet in tablets[begin : begin + ERASES_AT_ONCE])
             for outcome in await asyncio.gather(*erasing, return_exceptions=True):
                 if outcome is not None:
                     raise outcome
@@ -229,9 +274,12 @@ class Tablets:
         await asyncio.gather(*(self._stop(hosted) for hosted in self._hosted.values()))
         self._hosted.clear()
 
-    def _on_change(self) -> None:
+    def _tell(self) -> None:
         for watcher in self._watchers:
             watcher()
+
+    def _storage_of(self, tablet_id: int, group: int | None) -> TabletStorage:
+        return self.storage.tablet(tablet_info(tablet_id, self.group if group is None else group))
 
     async def _stop(self, hosted: _HostedTablet) -> None:
         if hosted.keeper is not None:
@@ -240,23 +288,24 @@ class Tablets:
         if hosted.tablet is not None:
             await hosted.tablet.stop()
             hosted.tablet = None
+        hosted.tried.set()
+        hosted.up.set()  # a caller that waits for that finds it gone
 
     def _start_keeper(self, tablet_id: int, hosted: _HostedTablet) -> None:
         hosted.keeper = asyncio.create_task(self._keep(tablet_id, hosted), name=f"tablet-{tablet_id}-keeper")
 
     async def _keep(self, tablet_id: int, hosted: _HostedTablet) -> None:
-        """Boot the tablet, and reboot it with a new generation whenever it has stopped."""
+        """Boot the tablet, and reboot it with a new generation whenever it has stopped, until another node runs it."""
         pause = RETRY_FIRST_S
         while True:
+            was_new = hosted.is_new
             try:
                 if hosted.tablet is None:
                     hosted.tablet = await self._boot(hosted)
             except PenstockError as error:
-                if isinstance(error, FencedError) and self._on_fenced is not None:
-                    hosted.trouble = error
-                    hosted.tried.set()
-                    hosted.up.set()  # it never will be, here
-                    self._on_fenced()
+                # A tablet that was thought to be new and is not: the next attempt looks up its generation.
+                if isinstance(error, FencedError) and self._on_fenced is not None and not was_new:
+                    self._drop(tablet_id, hosted, error)
                     return
                 is_damaged = isinstance(error, CorruptionError)
                 pause = DAMAGED_RETRY_S if is_damaged else min(pause, RETRY_MAX_S)
@@ -272,23 +321,38 @@ class Tablets:
             hosted.trouble = None
             for number, trouble in hosted.tablet.damaged.items():
                 log.error("partition %d of tablet %d is damaged and not served: %s", number, tablet_id, trouble)
-            self._on_change()
+            self._tell()
             hosted.up.set()
             hosted.tried.set()
             await hosted.tablet.stopped.wait()
-            self._on_change()
-            if isinstance(hosted.tablet.tablet.stop_cause, FencedError) and self._on_fenced is not None:
-                self._on_fenced()
+            self._tell()
+            stop_cause, stopped = hosted.tablet.tablet.stop_cause, hosted.tablet
+            if isinstance(stop_cause, FencedError) and self._on_fenced is not None:
+                self._drop(tablet_id, hosted, stop_cause)
+                await stopped.stop()
                 return
-            log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, hosted.tablet.generation)
-            await hosted.tablet.stop()
+            log.warning("tablet %d has stopped in generation %d; starting it again", tablet_id, stopped.generation)
+            await stopped.stop()
             hosted.tablet = None
+
+    def _drop(self, tablet_id: int, hosted: _HostedTablet, error: FencedError) -> None:
+        """Another node runs the tablet by now: it is not hosted here any more."""
+        assert self._on_fenced is not None
+        log.info("tablet %d is run by another node by now: %s", tablet_id, error)
+        hosted.trouble = error
+        hosted.tried.set()
+        hosted.up.set()  # it never will be, here
+        if self._hosted.get(tablet_id) is hosted:
+            del self._hosted[tablet_id]
+        self._tell()
+        self._on_fenced(tablet_id)
 
     async def _boot(self, hosted: _HostedTablet, *, give_up: bool = False) -> QueueTablet:
         # If a new tablet turns out not to be new, blocking its first generation fails, and the next attempt looks it up.
         generation = FIRST_GENERATION if hosted.is_new else await hosted.storage.next_generation()
         new = sorted(hosted.partitions) if hosted.is_new else ()
         hosted.is_new = False
+        hosted.boots += 1
         tablet = await QueueTablet.boot(
             hosted.storage,
             generation,
@@ -297,11 +361,11 @@ class Tablets:
             clock=self._clock,
             random=self._random,
             probe=self.probe_of(hosted.storage.info.tablet),
-            tablet_probe=self._probe.tablets,
+            tablet_probe=self.probe.tablets,
             new=new,
             give_up=give_up,
         )
-        self._probe.tablet_starts += 1
+        self.probe.tablet_starts += 1
         try:
             missing = sorted(hosted.partitions - tablet.partitions.keys() - tablet.damaged.keys())
             if missing:
@@ -310,3 +374,10 @@ class Tablets:
             await tablet.stop()
             raise
         return tablet
+
+
+def _state_of(tablet_id: int, hosted: _HostedTablet) -> TabletState:
+    tablet = hosted.tablet
+    is_up = tablet is not None and not tablet.stopped.is_set()
+    generation = 0 if tablet is None else tablet.generation
+    return TabletState(tablet_id, is_up, generation, hosted.boots, "" if hosted.trouble is None else str(hosted.trouble))

@@ -17,7 +17,8 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 class Topic(NamedTuple):
-    """A topic and the tablets of its partitions, by number. `deleting` is set while its data is being deleted."""
+    """A topic and the tablets of its partitions, by number. `deleting` is set while its data is being deleted. `groups` are the
+    storage groups of the tablets, by number as well: None is the first one, and so is all of an empty tuple."""
 
     name: str
     id: UUID
@@ -25,15 +26,27 @@ class Topic(NamedTuple):
     config: TopicConfig
     deleting: bool = False
     replicas: int = 1  # the replication factor that was asked for; the storage group decides how many copies there are
+    groups: tuple[int | None, ...] = ()
 
     @property
     def partitions(self) -> int:
         """How many partitions it has."""
         return len(self.tablets)
 
+    def by_tablet(self) -> dict[int, set[int]]:
+        """The numbers of the partitions of each tablet."""
+        numbers: dict[int, set[int]] = {}
+        for number, tablet_id in enumerate(self.tablets):
+            numbers.setdefault(tablet_id, set()).add(number)
+        return numbers
+
+    def group_of(self, tablet_id: int) -> int | None:
+        """The storage group of a tablet; None if it is the first one."""
+        return self.groups[self.tablets.index(tablet_id)] if self.groups else None
+
     def pack(self) -> bytes:
         """The stored form: JSON with a version."""
-        fields = {
+        fields: dict[str, object] = {
             "version": VERSION,
             "name": self.name,
             "id": self.id.hex,
@@ -42,6 +55,8 @@ class Topic(NamedTuple):
             "deleting": self.deleting,
             "replicas": self.replicas,
         }
+        if self.groups:
+            fields["groups"] = self.groups
         return json.dumps(fields).encode()
 
     @classmethod
@@ -51,8 +66,15 @@ class Topic(NamedTuple):
         if fields["version"] > VERSION:
             raise ConfigError(f"topic {fields['name']!r} has format {fields['version']}; upgrade Penstock")
         config = TopicConfig(fields["config"])
-        tablets = tuple(fields["tablets"])
-        return cls(fields["name"], UUID(hex=fields["id"]), tablets, config, fields["deleting"], fields.get("replicas", 1))
+        return cls(
+            fields["name"],
+            UUID(hex=fields["id"]),
+            tuple(fields["tablets"]),
+            config,
+            fields["deleting"],
+            fields.get("replicas", 1),
+            tuple(fields.get("groups", ())),
+        )
 
 
 def check_name(name: str) -> None:

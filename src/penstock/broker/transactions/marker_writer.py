@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import UnknownTopicError
+from penstock.broker.topic import Topic
 from penstock.broker.transactional_offsets import TransactionalOffsets
 from penstock.broker.transactions.transaction import Transaction
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition, StaleEpochError, make_marker, marker_source
+from penstock.queue import SourceWrite, StaleEpochError, make_marker, marker_source
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +27,16 @@ RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 2.0
 MARKED_MAX = 10_000  # (partition, producer) pairs whose last coordinator epoch is kept
 
-PartitionOf = Callable[[TopicPartition], Partition]
-"""A partition that is served now. UnknownTopicError if its topic is gone; other errors pass."""
+Mark = Callable[[TopicPartition, bytes, SourceWrite], Awaitable[None]]
+"""Writes a marker to a partition. UnknownTopicError if its topic is gone; other errors pass."""
 
 
 class MarkerWriter:
     """Writes the markers of decided transactions, and commits or drops their staged offsets."""
 
-    def __init__(self, partition_of: PartitionOf, offsets: TransactionalOffsets, clock: Clock) -> None:
-        self._partition_of = partition_of
+    def __init__(self, mark: Mark, topic_by_id: Callable[[UUID], Topic], offsets: TransactionalOffsets, clock: Clock) -> None:
+        self._write_marker = mark
+        self._topic_by_id = topic_by_id
         self._offsets = offsets
         self._clock = clock
         self._marked: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
@@ -64,7 +66,7 @@ class MarkerWriter:
         pause_s = RETRY_FIRST_S
         while True:
             try:
-                await self._partition_of(queue).mark(marker, source)
+                await self._write_marker(queue, marker, source)
                 self._note(queue, transaction.producer_id, coordinator_epoch)
                 return
             except UnknownTopicError:
@@ -98,11 +100,9 @@ class MarkerWriter:
         if topic_id.version == NAMED_UUID:
             return True  # it stands for a queue of another cluster
         try:
-            self._partition_of(TopicPartition(topic_id, 0))
+            self._topic_by_id(topic_id)
         except UnknownTopicError:
             return False
-        except PenstockError:
-            return True
         return True
 
 
