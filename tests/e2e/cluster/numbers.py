@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -10,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from tests.e2e.cluster.running_cluster import until
 
 TOPIC = "orders"
+OTHER_TOPIC = "payloads"
 MORE = 100  # messages between two faults, at least
 
 
@@ -72,6 +74,14 @@ class Writer:
         now = time.monotonic()
         self._longest_s, self._told_at = max(self._longest_s, now - self._told_at), now
         self.acknowledged.append(int(message.value() or b""))
+
+
+def write_more(bootstrap: str, messages: int) -> None:
+    """Write messages of 1 KiB to another topic, so that disks have something to be refilled with."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for _ in range(messages):
+        producer.produce(OTHER_TOPIC, os.urandom(1024))
+    assert producer.flush(60) == 0
 
 
 def check_numbers(writer: Writer, bootstrap: str) -> None:

@@ -1,4 +1,4 @@
-"""A cluster of nodes in processes of their own, with one etcd."""
+"""A cluster of nodes in processes of their own, with an etcd."""
 
 from __future__ import annotations
 
@@ -36,13 +36,21 @@ def until(what: str, ready: Callable[[], Any], timeout_s: float = WAIT_S) -> Any
 class RunningCluster:
     """Nodes by number, each with ports and a directory of its own, which it keeps when it is started again."""
 
-    def __init__(self, directory: Path, etcd: EtcdCluster, stack: ExitStack, machines: Machines | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        etcd: EtcdCluster,
+        stack: ExitStack,
+        machines: Machines | None = None,
+        places: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
         self.directory = directory
         self.etcd = etcd
         self.etcd_options = ("--etcd", ",".join(etcd.urls), "--cluster-name", NAME)
         self.nodes: dict[int, RunningNode] = {}
         self._stack = stack
         self._machines = machines
+        self._places = places or {}  # options that say where a node is: rack and datacenter
         self._ports: dict[int, list[int]] = {}
 
     def options(self, number: int) -> list[str]:
@@ -51,7 +59,7 @@ class RunningCluster:
         ports = {"kafka": kafka, "http": http, "interconnect": interconnect}
         named = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
         place = ["--node-name", f"n{number}", "--data-dir", str(self.directory / f"n{number}"), "--host", self.host(number)]
-        return [*self.etcd_options, *place, *named, *self._tls_options()]
+        return [*self.etcd_options, *place, *named, *self._tls_options(), *self._places.get(number, ())]
 
     def _tls_options(self) -> list[str]:
         """Between machines nodes show certificates."""
@@ -105,7 +113,7 @@ class RunningCluster:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number][1]}/metrics", timeout=10.0) as response:
             return str(response.read().decode())
 
-    def active(self) -> int:
+    def active(self, timeout_s: float = WAIT_S) -> int:
         """Wait until one node runs the broker; its number."""
 
         def look() -> int:
@@ -115,11 +123,11 @@ class RunningCluster:
                     return number
             return 0
 
-        return int(until("no node is active", look))
+        return int(until("no node is active", look, timeout_s))
 
-    def wait_ready(self, number: int) -> None:
+    def wait_ready(self, number: int, timeout_s: float = WAIT_S) -> None:
         """Wait until a node could be done without another: its VDisks are in step."""
-        until(f"node {number} is not ready", lambda: self.readiness(number).get("status") == "ready")
+        until(f"node {number} is not ready", lambda: self.readiness(number).get("status") == "ready", timeout_s)
 
     @property
     def bootstrap(self) -> str:
@@ -150,14 +158,20 @@ class RunningCluster:
 
 @contextmanager
 def running_cluster(
-    directory: Path, nodes: int = 3, kind: str = "mirror-3", machines: Machines | None = None
+    directory: Path,
+    nodes: int = 3,
+    kind: str = "mirror-3",
+    machines: Machines | None = None,
+    *,
+    etcd_members: int = 1,
+    places: Mapping[int, Sequence[str]] | None = None,
 ) -> Iterator[RunningCluster]:
     """A cluster that serves, each node on a machine of its own if there are `machines`, and etcd on the last of them."""
     with ExitStack() as stack:
         host = HERE if machines is None else Host(machines.address(machines.count), machines.run_by(machines.count))
-        etcd = stack.enter_context(running_etcd(directory, host=host))
-        cluster = RunningCluster(directory, etcd, stack, machines)
+        etcd = stack.enter_context(running_etcd(directory, etcd_members, host=host))
+        cluster = RunningCluster(directory, etcd, stack, machines, places)
         cluster.ok("cluster", "init", "--kind", kind)
         cluster.start_all(range(1, nodes + 1))
-        cluster.active()
+        cluster.active(WAIT_S * max(1, nodes // 4))
         yield cluster

@@ -1,5 +1,6 @@
 """Three nodes on machines of their own under load of a stock client, and everything that befalls machines and networks: kills,
-processes that stand still, cuts both ways and one way, etcd away, a disk that is lost. Nothing acknowledged is lost or doubled.
+processes that stand still, cuts both ways and one way, etcd without its leader or away, disks that are lost, full or slow.
+Nothing acknowledged is lost or doubled.
 
 In CI each fault comes once; `make soak` does `CLUSTER_ROUNDS` of each (20), and writes how long the client had to wait for an
 acknowledgement to `build/cluster-pauses.md`.
@@ -15,6 +16,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -22,22 +24,30 @@ from statistics import median
 import pytest
 
 from tests.e2e.cluster.machines import Machines, running_machines
-from tests.e2e.cluster.numbers import Writer, check_numbers
+from tests.e2e.cluster.numbers import Writer, check_numbers, write_more
 from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
+from tests.e2e.cluster.small_disks import SmallDisk, small_disks
 
 log = logging.getLogger(__name__)
 
 PAUSES = Path("build/cluster-pauses.md")
 ETCD = 4  # its machine
+MINUTE_S = 60.0
+ROUNDS_WITHOUT_LONG = 5  # of so many rounds, the last has the faults of a minute
 REQUEST_TIMEOUT_MS = 3_000  # of the client; the default of 30 s would be most of every pause in which no FIN comes
+
+Pauses = dict[str, list[float]]
 
 
 class Faults:
     """What can be done to a cluster, by name; each is undone when it returns, and the cluster is whole again."""
 
-    def __init__(self, cluster: RunningCluster, machines: Machines, writer: Writer, length_s: float) -> None:
+    def __init__(
+        self, cluster: RunningCluster, machines: Machines, disks: list[SmallDisk], writer: Writer, length_s: float
+    ) -> None:
         self._cluster = cluster
         self._machines = machines
+        self._disks = disks
         self._writer = writer
         self._length_s = length_s
         self.all: dict[str, Callable[[], None]] = {
@@ -49,9 +59,22 @@ class Faults:
             "the active node and another are cut off from each other": self.cut_pair,
             "another node cannot send to the active one": self.cut_one_way,
             "the active node is cut off from etcd": self.cut_from_etcd,
+            "the leader of etcd is killed": self.kill_etcd_leader,
             "etcd is away": self.stop_etcd,
             "another node has lost its disk": self.lose_disk,
+            "a node restarts while another is refilled": self.restart_during_refill,
             "the others stand still, and the active node is killed": self.kill_alone,
+        }
+        if disks:
+            self.all |= {
+                "the disk of the active node is full": self.fill_active,
+                "the disk of another node is full": self.fill_standby,
+                "the disk of the active node is 100 times slower": self.slow_active,
+                "the disk of another node is 100 times slower": self.slow_standby,
+            }
+        self.long: dict[str, Callable[[], None]] = {
+            "the active node stands still for a minute": lambda: self._freeze(self._cluster.active(), MINUTE_S),
+            "another node stands still for a minute": lambda: self._freeze(self._standby(), MINUTE_S),
         }
 
     def kill_active(self) -> None:
@@ -61,10 +84,10 @@ class Faults:
         self._restart_killed(self._standby())
 
     def freeze_active(self) -> None:
-        self._freeze(self._cluster.active())
+        self._freeze(self._cluster.active(), self._length_s)
 
     def freeze_standby(self) -> None:
-        self._freeze(self._standby())
+        self._freeze(self._standby(), self._length_s)
 
     def isolate_active(self) -> None:
         self._machines.isolate(self._cluster.active())
@@ -88,10 +111,42 @@ class Faults:
         time.sleep(self._length_s)
         self._cluster.etcd.start()
 
+    def kill_etcd_leader(self) -> None:
+        leader = self._cluster.etcd.leader()
+        leader.kill()
+        time.sleep(self._length_s)
+        self._cluster.etcd.start([leader])
+
+    def fill_active(self) -> None:
+        self._fill(self._cluster.active())
+
+    def fill_standby(self) -> None:
+        self._fill(self._standby())
+
+    def slow_active(self) -> None:
+        self._slow_down(self._cluster.active())
+
+    def slow_standby(self) -> None:
+        self._slow_down(self._standby())
+
+    def restart_during_refill(self) -> None:
+        """First the third node, then the one that is being refilled."""
+        active, refilled = self._cluster.active(), self._standby()
+        other = next(number for number in (1, 2, 3) if number not in (active, refilled))
+        self._lose_disk(refilled)
+        self._restart_killed(other)
+        self._cluster.kill(refilled)
+        self._cluster.start(refilled)
+
     def lose_disk(self) -> None:
-        number = self._standby()
+        self._lose_disk(self._standby())
+
+    def _lose_disk(self, number: int) -> None:
         self._cluster.kill(number)
-        shutil.rmtree(self._cluster.directory / f"n{number}")
+        if self._disks:
+            self._disks[number - 1].empty()
+        else:
+            shutil.rmtree(self._cluster.directory / f"n{number}")
         self._writer.go_on()
         until("it is away", lambda: self._state(number) == "away")
         self._cluster.start(number, "--replaces-node", "true")
@@ -128,11 +183,23 @@ class Faults:
         self._writer.go_on()
         self._cluster.start(number)
 
-    def _freeze(self, number: int) -> None:
+    def _freeze(self, number: int, length_s: float) -> None:
         process = self._cluster.nodes[number].process
         process.send_signal(signal.SIGSTOP)
-        time.sleep(self._length_s)
+        time.sleep(length_s)
         process.send_signal(signal.SIGCONT)
+
+    def _fill(self, number: int) -> None:
+        self._disks[number - 1].fill()
+        time.sleep(self._length_s)
+        self._writer.go_on()
+        self._disks[number - 1].make_room()
+
+    def _slow_down(self, number: int) -> None:
+        self._disks[number - 1].slow_down()
+        time.sleep(self._length_s)
+        self._writer.go_on()
+        self._disks[number - 1].speed_up()
 
     def _last(self) -> None:
         """Let a cut last for a while."""
@@ -140,20 +207,28 @@ class Faults:
         self._machines.join()
 
 
-def run_rounds(directory: Path, rounds: int, length_s: float, chosen: Callable[[str], bool]) -> dict[str, list[float]]:
-    """So many rounds of faults in random order. Returns the longest time without an acknowledgement, by fault."""
-    pauses: dict[str, list[float]] = defaultdict(list)
+def run_rounds(directory: Path, rounds: int, length_s: float, chosen: Callable[[str], bool], more: int) -> Pauses:
+    """So many rounds of faults in random order; in each the client also writes so many messages of 1 KiB, which a disk is
+    refilled with. Returns the longest time without an acknowledgement, by fault."""
+    pauses: Pauses = defaultdict(list)
     random = Random(rounds)
-    with running_machines(4) as machines, running_cluster(directory, machines=machines) as cluster:
+    with ExitStack() as stack:
+        machines = stack.enter_context(running_machines(4))
+        disks = stack.enter_context(small_disks([directory / f"n{number}" for number in (1, 2, 3)]))
+        cluster = stack.enter_context(running_cluster(directory, machines=machines, etcd_members=3))
         writer = Writer(cluster.bootstrap, request_timeout_ms=REQUEST_TIMEOUT_MS)
-        faults = Faults(cluster, machines, writer, length_s)
+        faults = Faults(cluster, machines, disks, writer, length_s)
         faults.mend()
-        for _ in range(rounds):
+        for number in range(rounds):
+            write_more(cluster.bootstrap, more)
             names = [name for name in faults.all if chosen(name)]
+            if number % ROUNDS_WITHOUT_LONG == ROUNDS_WITHOUT_LONG - 1:
+                names += faults.long
             random.shuffle(names)
             for name in names:
                 writer.longest_pause()
-                faults.all[name]()
+                log.info("%s", name)
+                (faults.all | faults.long)[name]()
                 faults.mend()
                 pauses[name].append(writer.longest_pause())
                 log.info("%6.2f s: %s; %d acknowledged", pauses[name][-1], name, len(writer.acknowledged))
@@ -166,15 +241,16 @@ def run_rounds(directory: Path, rounds: int, length_s: float, chosen: Callable[[
 
 
 def test_cuts_and_processes_that_stand_still_lose_nothing(tmp_path: Path) -> None:
-    pauses = run_rounds(tmp_path, 1, 2.0, lambda name: "killed" not in name)  # kills have a test of their own
-    assert len(pauses) == 8
+    left_out = ("node is killed", "restarts", "disk of another")  # kills have a test of their own
+    pauses = run_rounds(tmp_path, 1, 2.0, lambda name: not any(words in name for words in left_out), 0)
+    assert len(pauses) in (9, 11), "with disks of their own, those are filled and slowed down as well"
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3 * 3600)
+@pytest.mark.timeout(4 * 3600)
 def test_rounds_of_every_fault_lose_nothing(tmp_path: Path) -> None:
     rounds = int(os.environ.get("CLUSTER_ROUNDS", "20"))
-    pauses = run_rounds(tmp_path, rounds, 10.0, lambda _: True)
+    pauses = run_rounds(tmp_path, rounds, 10.0, lambda _: True, 4_000)
     lines = ["| fault | rounds | pause, p50 | longest |", "|---|---:|---:|---:|"]
     lines += [f"| {name} | {len(found)} | {median(found):.1f} s | {max(found):.1f} s |" for name, found in pauses.items()]
     PAUSES.parent.mkdir(exist_ok=True)

@@ -296,8 +296,11 @@ class ClusterNode:
         while True:
             mark = self._coordination.mark
             if mark != kept and self._coordination.status.is_usable:
-                await asyncio.to_thread(self._directory.keep_mark, mark)
-                kept = mark
+                try:
+                    await asyncio.to_thread(self._directory.keep_mark, mark)
+                    kept = mark
+                except PenstockError as error:
+                    log.warning("what this node saw of etcd cannot be kept, trying again: %s", error)
             await asyncio.sleep(MARK_S)
 
     # The broker.
