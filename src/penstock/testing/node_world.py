@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from random import Random
@@ -28,7 +29,7 @@ from penstock.interconnect import Interconnect, NodeIdentity
 from penstock.testing.fault_ledger import InvariantError
 from penstock.testing.fault_world import AT_ONCE_RATE, GROUP_ID, World
 from penstock.testing.sim_disk import SimDisk, SimPlatter
-from penstock.testing.sim_loop import SimClock, SimLoop, SimProcess
+from penstock.testing.sim_loop import ProcessDiedError, SimClock, SimLoop, SimProcess
 from penstock.testing.sim_network import SimNetwork
 
 T = TypeVar("T")
@@ -251,13 +252,15 @@ class NodeWorld(World):
         await self.wait(lambda: all(vdisk.in_step for vdisk in self.vdisks().values()), 10.0, "the new group does not serve")
 
     async def decide(self, configuration: Configuration, told: range | list[int]) -> None:
-        """Take a configuration as decided, and tell some VDisks of it; the others hear of it from these."""
+        """Take a configuration as decided, and tell some VDisks of it; the others hear of it from these. Who tells them may die
+        before all are told."""
         self.configurations.append(configuration)
         self.platters = [self.platter(seat) for seat in configuration.seats]
         client = self.nodes[CLIENT]
         for order in told:
             if client.is_up:
-                await self.offer(configuration, order, configuration.seats[order].node)
+                with suppress(ProcessDiedError):
+                    await self.offer(configuration, order, configuration.seats[order].node)
 
     def _is_connected(self) -> bool:
         return all(link.is_connected for node in self.nodes.values() for link in node.interconnect.links.values())
