@@ -24,11 +24,11 @@ NAME = "tested"
 TLS = Path(__file__).parents[1] / "interconnect" / "tls"
 
 
-def until(what: str, ready: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
+def until(what: str | Callable[[], str], ready: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
     """Wait until something is so; what it gave."""
     deadline = time.monotonic() + timeout_s
     while not (found := ready()):
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        assert time.monotonic() < deadline, f"{what if isinstance(what, str) else what()}: not within {timeout_s:g} s"
         time.sleep(0.05)
     return found
 
@@ -127,7 +127,14 @@ class RunningCluster:
 
     def wait_ready(self, number: int, timeout_s: float = WAIT_S) -> None:
         """Wait until a node could be done without another: its VDisks are in step."""
-        until(f"node {number} is not ready", lambda: self.readiness(number).get("status") == "ready", timeout_s)
+        shown: Mapping[str, Any] = {}
+
+        def look() -> bool:
+            nonlocal shown
+            shown = self.readiness(number)
+            return bool(shown.get("status") == "ready")
+
+        until(lambda: f"node {number} is not ready: {shown}", look, timeout_s)
 
     @property
     def bootstrap(self) -> str:

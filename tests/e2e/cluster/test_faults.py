@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 PAUSES = Path("build/cluster-pauses.md")
 ETCD = 4  # its machine
 MINUTE_S = 60.0
+REFILL_S = 120.0  # a refill leaves most of the time to others, and machines of tests are busy
 ROUNDS_WITHOUT_LONG = 5  # of so many rounds, the last has the faults of a minute
 REQUEST_TIMEOUT_MS = 3_000  # of the client; the default of 30 s would be most of every pause in which no FIN comes
 
@@ -167,7 +168,7 @@ class Faults:
         """Wait until every node could be done without."""
         self._cluster.active()
         for number in (1, 2, 3):
-            self._cluster.wait_ready(number)
+            self._cluster.wait_ready(number, REFILL_S)
         self._writer.go_on(60.0)
 
     def _standby(self) -> int:
