@@ -265,6 +265,12 @@ class NodeWorld(World):
     def _is_connected(self) -> bool:
         return all(link.is_connected for node in self.nodes.values() for link in node.interconnect.links.values())
 
+    async def let_client_learn(self) -> None:
+        """Let the node of the tablets learn the newest configuration and connect to all nodes of it, so that none of its commands
+        takes a VDisk that has moved for one that is out."""
+        self.nodes[CLIENT].hear(self.configuration)
+        await self.wait(self._is_connected, CONNECT_S, "the nodes are not connected")
+
     async def move_vdisk(self, order: int, node: int, told: list[int]) -> None:
         """Let a VDisk live on another node. Its new node is told, as by its watch, and some VDisks."""
         seat = Seat(node, f"moved-{self.configuration.generation}")

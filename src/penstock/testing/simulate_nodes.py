@@ -56,10 +56,12 @@ async def _main(run: Run, name: str) -> None:
     await world.form()
     for _ in range(rng.randint(1, 2)):
         await _epoch(world, nemesis, tablets, bursts=rng.randint(5, 20))
+        await world.let_client_learn()
         await settle(world)
         await check_settled(world, ledger)
         run.crashes = world.crashes
     await nemesis.restart_all(rng)
+    await world.let_client_learn()
     await settle(world)
     await check_settled(world, ledger)
     await world.stop()
