@@ -54,7 +54,9 @@ class PutOperation:
             done, _ = await asyncio.wait(self._pending, timeout=hedge, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 # Disks that have not answered by now are suspect: their parts go to handoffs as well.
-                self._send(self._more(doubted=True))
+                more = self._more(doubted=True)
+                self._send(more)
+                self._detoured |= bool(more)
                 self._may_hedge = False
                 continue
             for task in done:

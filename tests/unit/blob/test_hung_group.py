@@ -170,6 +170,24 @@ def test_a_disk_that_is_taken_out_on_purpose_stays_out() -> None:
 
 
 @kinds_with_handoffs
+def test_a_part_that_a_handoff_took_for_a_disk_that_was_only_late_is_dropped(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        await group.store(range(1))
+        healthy = len(await group.holders(blob_at(0, 1000)))
+        await asyncio.sleep(20)
+        blob_id = blob_at(1, 1000)
+        orders = group.subgroup(blob_id)
+        group.faults[orders[0]].slow_factor = 100
+        await group.store(range(1, 2))
+        group.faults[orders[0]].slow_factor = 1
+        assert len(await group.holders(blob_id)) >= healthy
+        await asyncio.sleep(20)
+        assert sorted(await group.holders(blob_id)) == sorted(orders[:healthy])
+
+    run_group(erasure, scenario, replace(LIVELY, scrub_interval=None))
+
+
+@kinds_with_handoffs
 def test_the_start_does_not_wait_for_a_refill(erasure: Erasure) -> None:
     """A disk that was wiped, on a group whose reads take seconds: it serves long before the disk is full again."""
 
