@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordination import KeyTable, Outcome, OwnerMap
-from penstock.coordination.ownership import RANGES_PER_TRANSACTION, TABLET_MAX
+from penstock.coordination.ownership import RANGES_PER_TRANSACTION, TABLET_MAX, TABLETS_PER_TRANSACTION
 
 TABLETS = 40
 assignments = st.lists(
@@ -41,6 +41,25 @@ def test_ranges_and_a_plain_table_agree(steps: list[tuple[int, int, int | None]]
         assert [stored.owner_of(tablet) for tablet in range(TABLETS + 1)] == [plain.get(tablet) for tablet in range(TABLETS + 1)]
         for before, after in zip(stored.ranges(), stored.ranges()[1:], strict=False):
             assert before.last + 1 < after.first or before.node_id != after.node_id
+
+
+@given(assignments, st.dictionaries(st.integers(0, TABLETS - 1), st.one_of(st.none(), st.integers(0, 3))))
+def test_single_tablets_share_transactions(steps: list[tuple[int, int, int | None]], wanted: dict[int, int | None]) -> None:
+    table, owners = KeyTable("t"), OwnerMap()
+    for a, b, node_id in steps:
+        assign(table, owners, min(a, b), max(a, b), node_id)
+    plain = {tablet: owners.owner_of(tablet) for tablet in range(TABLETS)} | wanted
+    transactions = 0
+    for change in owners.plan_each(wanted):
+        assert len(change.changes) <= RANGES_PER_TRANSACTION
+        result = table.commit(change.compares, change.changes)
+        assert result.outcome is Outcome.DONE
+        owners.apply(change, result.revision)
+        transactions += 1
+    stored = OwnerMap(table.scan("").entries)
+    assert stored.ranges() == owners.ranges()
+    assert {tablet: stored.owner_of(tablet) for tablet in range(TABLETS)} == plain
+    assert transactions <= -(-len(wanted) // TABLETS_PER_TRANSACTION)
 
 
 def test_many_ranges_take_several_transactions() -> None:

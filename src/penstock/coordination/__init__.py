@@ -14,7 +14,7 @@ from penstock.coordination.key_table import KeyTable
 from penstock.coordination.members import DuplicateMemberError, MemberRecord
 from penstock.coordination.memory_store import MemoryStore
 from penstock.coordination.node_ids import NodeNameTakenError, NodeRecord
-from penstock.coordination.ownership import OwnerMap, TabletRange
+from penstock.coordination.ownership import SYSTEM_TABLET_MAX, TABLET_MAX, OwnerMap, TabletRange
 from penstock.coordination.port import (
     Change,
     CommitResult,
@@ -40,6 +40,8 @@ from penstock.coordination.socket_store import SocketStore
 from penstock.coordination.status import CoordinationStatus, StoreState
 
 __all__ = [
+    "SYSTEM_TABLET_MAX",
+    "TABLET_MAX",
     "Change",
     "ClusterExistsError",
     "ClusterIdentity",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +31,7 @@ from penstock.coordination.key_layout import (
     GROUPS,
     IDENTITY,
     LEADER,
+    MAINTENANCE,
     MEMBERS,
     NODES,
     OWNERS,
@@ -43,8 +44,8 @@ from penstock.coordination.key_layout import (
 )
 from penstock.coordination.key_mirror import KeyChange, KeyMirror
 from penstock.coordination.members import DuplicateMemberError, MemberRecord, check_registration, decode_member, encode_member
-from penstock.coordination.node_ids import NodeRecord, claim_node_id, decode_node, removal_of
-from penstock.coordination.ownership import TABLET_MAX, OwnerMap
+from penstock.coordination.node_ids import NodeRecord, claim_node_id, decode_node, draining_of, removal_of
+from penstock.coordination.ownership import SYSTEM_TABLET_MAX, OwnerChange, OwnerMap
 from penstock.coordination.port import (
     Change,
     CommitResult,
@@ -216,6 +217,25 @@ class Coordination:
         compare, put = removal_of(entry)
         return await self.commit_as_leader([compare, Compare(member_key(node_id), 0)], [put])
 
+    async def set_draining(self, node_id: int, *, is_draining: bool) -> None:
+        """Say whether the tablets of a node are to move to others. InvalidRequestError if there is no such node."""
+        entry = (await self._store.get(node_key(node_id))).entry
+        if entry is None or decode_node(entry).is_removed:
+            raise InvalidRequestError(f"there is no node {node_id}; `penstock node list` shows them")
+        change = draining_of(entry, is_draining=is_draining)
+        if change is not None:
+            self._check_done((await self.commit_as_leader([change[0]], [change[1]])).outcome, f"draining node {node_id}")
+
+    @property
+    def is_maintained(self) -> bool:
+        """Whether an operator works on the cluster, so that no tablet is to be moved; as last seen."""
+        return self._mirror.get(MAINTENANCE) is not None
+
+    async def set_maintenance(self, *, is_on: bool) -> None:
+        """Begin or end maintenance."""
+        change = Put(MAINTENANCE, b"1") if is_on else Delete(MAINTENANCE)
+        self._check_done((await self.commit_as_leader([], [change])).outcome, "changing the maintenance mode")
+
     async def register(self, record: MemberRecord, ttl_s: float = TTL_S) -> None:
         """Register this node under a lease that is kept from then on. DuplicateMemberError if another node has its id."""
         assert self._session is None, "this node is registered"
@@ -303,18 +323,22 @@ class Coordination:
                 raise NotLeaderError(f"node {current.record.node_id if current else 'none'} leads by now; nothing was changed")
         return result
 
-    async def take_all_tablets(self) -> None:
-        """Make this node the owner of all tablets. NotLeaderError unless it leads at that time, by the store and not by what it
-        has seen: one that was replaced may hear of it late."""
+    async def take_system_tablets(self) -> None:
+        """Make this node the owner of the system tablets. NotLeaderError unless it leads at that time, by the store and not by
+        what it has seen: one that was replaced may hear of it late."""
         assert self._record is not None
         owners = await self.read_owners()
-        outcome = await self.assign(owners, 0, TABLET_MAX, self._record.node_id)
+        outcome = await self.assign(owners, 0, SYSTEM_TABLET_MAX, self._record.node_id)
         current = leader_of((await self._store.get(LEADER)).entry)
         mine = self.leadership
         if mine is None or current is None or current.revision != mine.revision:
             raise NotLeaderError("another node leads by now; this one takes nothing over")
+        self._check_done(outcome, "taking over the system tablets")
+
+    @staticmethod
+    def _check_done(outcome: Outcome, what: str) -> None:
         if outcome is not Outcome.DONE:
-            raise CoordinationUnavailableError(f"taking over all tablets is {outcome.value}; try again")
+            raise CoordinationUnavailableError(f"{what} is {outcome.value}; try again")
 
     def _forget_revisions(self) -> None:
         if self._candidate is not None:
@@ -341,9 +365,13 @@ class Coordination:
 
     def owner_of(self, tablet_id: int) -> int | None:
         """The node that should own a tablet, as last seen."""
+        return self.owners().owner_of(tablet_id)
+
+    def owners(self) -> OwnerMap:
+        """All owners, as last seen."""
         if self._owners is None:
             self._owners = OwnerMap(self._mirror.scan(OWNERS))
-        return self._owners.owner_of(tablet_id)
+        return self._owners
 
     async def read_owners(self) -> OwnerMap:
         """All owners as they are now."""
@@ -352,7 +380,15 @@ class Coordination:
     async def assign(self, owners: OwnerMap, first: int, last: int, node_id: int | None) -> Outcome:
         """Give tablets `first` to `last` to a node, in as many transactions as it takes. On any other outcome than DONE read the
         owners again: some of the transactions may have been applied."""
-        for change in owners.plan(first, last, node_id):
+        return await self._commit_owners(owners, owners.plan(first, last, node_id))
+
+    async def assign_each(self, owners: OwnerMap, wanted: Mapping[int, int | None]) -> Outcome:
+        """Give each of these tablets to its node, or to none, many by a transaction and the first ones first; otherwise as
+        `assign`."""
+        return await self._commit_owners(owners, owners.plan_each(wanted))
+
+    async def _commit_owners(self, owners: OwnerMap, changes: Iterator[OwnerChange]) -> Outcome:
+        for change in changes:
             result = await self.commit_as_leader(change.compares, change.changes)
             if result.outcome is not Outcome.DONE:
                 return result.outcome
@@ -399,6 +435,10 @@ class Coordination:
     def listen(self, callback: Callable[[list[KeyChange]], None]) -> None:
         """Call back with every change of any key from now on."""
         self._listeners.append(callback)
+
+    def unlisten(self, callback: Callable[[list[KeyChange]], None]) -> None:
+        """Call this no more."""
+        self._listeners.remove(callback)
 
     def _tell(self, changes: list[KeyChange]) -> None:
         if any(change.key.startswith(OWNERS) for change in changes):

@@ -7,6 +7,7 @@
     groups/GROUP        the configuration of a storage group        changed by compare-and-swap
     owners/FIRST        tablets FIRST to LAST are owned by a node   changed by the leader
     started             there once a broker has run                 created once, by the leader
+    maintenance         there while nothing is to be moved          written by the leader, for an operator
     requests/ID         what an operator asks the leader to do      created by a command, answered by the leader
 
 Numbers are 16 hexadecimal digits, so that keys sort as numbers do.
@@ -26,6 +27,7 @@ MEMBERS: Final = "members/"
 GROUPS: Final = "groups/"
 OWNERS: Final = "owners/"
 STARTED: Final = "started"
+MAINTENANCE: Final = "maintenance"
 REQUESTS: Final = "requests/"
 
 _CLUSTER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -24,6 +24,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     directory_id: str
     is_removed: bool = False
+    is_draining: bool = False
+    """Whether its tablets are to move to other nodes, and none to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,14 @@ def removal_of(entry: Entry) -> tuple[Compare, Put]:
     """The transaction that removes a node for good."""
     removed = msgspec.structs.replace(decode_node(entry), is_removed=True)
     return Compare(entry.key, entry.revision), _put(number_in(entry.key), removed)
+
+
+def draining_of(entry: Entry, *, is_draining: bool) -> tuple[Compare, Put] | None:
+    """The transaction that lets a node drain, or ends that; None if it is so already."""
+    node = decode_node(entry)
+    if node.is_draining == is_draining:
+        return None
+    return Compare(entry.key, entry.revision), _put(number_in(entry.key), msgspec.structs.replace(node, is_draining=is_draining))
 
 
 def _claim_known(entry: Entry, node: NodeRecord, name: str) -> NodeClaim:

@@ -7,7 +7,7 @@ the rest stays with its old owner, and the right to write comes from storage in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +20,14 @@ from penstock.core.errors import CorruptionError, InvalidRequestError
 
 RANGES_PER_TRANSACTION: Final = 100
 """Ranges replaced by one transaction. With the neighbours, and the leader key, it stays below what a store allows."""
+TABLETS_PER_TRANSACTION: Final = RANGES_PER_TRANSACTION // 3
+"""Single tablets given to nodes by one transaction: each may split a range in three."""
 TABLET_MAX: Final = (1 << 64) - 1
+SYSTEM_TABLET_MAX: Final = 999
+"""The highest id of a system tablet, by which the leader runs the broker; those of topics are higher."""
+
+
+_UNWRITTEN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,32 @@ class OwnerMap:
             if change.changes:
                 yield change
             first = until + 1
+
+    def plan_each(self, owners: Mapping[int, int | None]) -> Iterator[OwnerChange]:
+        """The transactions that give each of these tablets to its node, or to none, in the order of the mapping. Apply each
+        before the next is asked for, as in `plan`."""
+        wanted = list(owners)
+        for begin in range(0, len(wanted), TABLETS_PER_TRANSACTION):
+            after = OwnerMap()
+            after._ranges = self._ranges.copy()
+            for tablet_id in wanted[begin : begin + TABLETS_PER_TRANSACTION]:
+                for step in after.plan(tablet_id, tablet_id, owners[tablet_id]):
+                    after.apply(step, _UNWRITTEN)
+            change = self._difference(after)
+            if change.changes:
+                yield change
+
+    def _difference(self, after: OwnerMap) -> OwnerChange:
+        """The transaction from this map to another one."""
+        compares: list[Compare] = []
+        changes: list[Change] = []
+        for begin in sorted(self._ranges.keys() | after._ranges.keys()):
+            before, revision = self._ranges.get(begin, (None, 0))
+            stored, _ = after._ranges.get(begin, (None, 0))
+            if before != stored:
+                compares.append(Compare(owner_key(begin), revision))
+                changes.append(Delete(owner_key(begin)) if stored is None else _put(stored))
+        return OwnerChange(tuple(compares), tuple(changes))
 
     def apply(self, change: OwnerChange, revision: int) -> None:
         """A planned transaction is done."""

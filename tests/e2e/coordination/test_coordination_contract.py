@@ -148,7 +148,7 @@ def test_a_challenger_replaces_the_leader_who_then_changes_nothing(store: StoreU
         old, new = await joined(store, 1, candidate=True), await joined(store, 2)
         await until(lambda: old.leadership is not None and new.leader is not None)
         assert (await old.change_group(1, b"first", 0)).outcome is Outcome.DONE
-        await old.take_all_tablets()
+        await old.take_system_tablets()
         token = old.leadership
         assert token is not None
         new.campaign()
@@ -156,11 +156,11 @@ def test_a_challenger_replaces_the_leader_who_then_changes_nothing(store: StoreU
         assert new.leadership is not None
         assert not await new.challenge(token) or new.leadership is not None
         with pytest.raises(NotLeaderError):
-            await old.take_all_tablets()
+            await old.take_system_tablets()
         with pytest.raises(NotLeaderError):
             await old.change_group(1, b"second", 2)
         await until(lambda: old.leadership is None)
-        await new.take_all_tablets()
+        await new.take_system_tablets()
         await until(lambda: old.owner_of(2) == 2)
         entry = await new.read_group(1)
         assert entry is not None

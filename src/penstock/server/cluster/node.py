@@ -311,7 +311,7 @@ class ClusterNode:
 
     async def _start_broker(self, on_fenced: Callable[[], None]) -> BrokerHost:
         config, coordination = self.config, self._coordination
-        await coordination.take_all_tablets()
+        await coordination.take_system_tablets()
         options = replace(broker_options(config, FIRST_GROUP), on_fenced=on_fenced)
         options = replace(options, must_exist=coordination.has_started and not config.accept_data_loss)
         if options.security is not None:

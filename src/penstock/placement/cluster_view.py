@@ -1,0 +1,58 @@
+"""What placement is told about the cluster: its tablets, their storage groups, and which nodes can be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class CatalogTablet(NamedTuple):
+    """A tablet of a topic, as the catalog knows it."""
+
+    tablet_id: int
+    topic: str
+    partitions: int
+    group: int
+
+
+class GroupNodes(NamedTuple):
+    """The nodes that have a disk of a storage group. If it is pinned, the tablets of the group run only there."""
+
+    nodes: frozenset[int] = frozenset()
+    is_pinned: bool = False
+
+
+class Inventory(Protocol):
+    """What there is to place."""
+
+    def tablets(self) -> Sequence[CatalogTablet]:
+        """The tablets of all topics, by id, also of those that are being deleted."""
+        ...
+
+    def next_tablet(self) -> int:
+        """The id that the next new tablet will have."""
+        ...
+
+    def group(self, group_id: int) -> GroupNodes:
+        """Where the disks of a storage group are."""
+        ...
+
+    def own_group(self, node_id: int) -> int | None:
+        """The storage group of new tablets on a node; None if all nodes share one."""
+        ...
+
+
+class Reachability(Protocol):
+    """Which nodes can be reached, by this node and by others."""
+
+    def is_connected(self, node_id: int) -> bool:
+        """Whether this node reaches another one, or is it."""
+        ...
+
+    def down_s(self, node_id: int) -> float:
+        """How long it has not reached it, in seconds."""
+        ...
+
+    async def is_given_up(self, node_id: int) -> bool:
+        """Whether enough others do not reach it either."""
+        ...

@@ -1,0 +1,73 @@
+"""The owners of tablets as the leader reads and writes them, one change after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from penstock.coordination import SYSTEM_TABLET_MAX, Coordination, Outcome, OwnerMap, TabletRange
+from penstock.core.errors import UnavailableError
+
+FREED_AT_ONCE: Final = 10
+
+
+class Owners:
+    """Keeps what was read or written last, and reads again after a write whose outcome is not known."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._map: OwnerMap | None = None
+        self._writing = asyncio.Lock()
+
+    async def read(self) -> OwnerMap:
+        """All owners."""
+        if self._map is None:
+            self._map = await self._coordination.read_owners()
+        return self._map
+
+    @property
+    def known(self) -> OwnerMap:
+        """All owners as last seen, without a look at the store."""
+        return self._map if self._map is not None else self._coordination.owners()
+
+    def forget(self) -> None:
+        """Read again next time."""
+        self._map = None
+
+    async def assign(self, wanted: Mapping[int, int]) -> None:
+        """Write the owners of tablets. UnavailableError if that is not known to be done: then some may be written."""
+        async with self._writing:
+            await self._write(lambda owners: self._coordination.assign_each(owners, wanted))
+
+    async def free(self, inventory: Callable[[], tuple[Sequence[int], int]]) -> None:
+        """Let tablets that are deleted or do not exist yet have no owner, a few ranges at a time. `inventory` tells the existing
+        ones, sorted, and the id of the next new one."""
+        async with self._writing:
+            existing, upcoming = inventory()
+            unused = list(unused_ranges((await self.read()).ranges(), existing, upcoming))
+            for first, last in unused[:FREED_AT_ONCE]:
+                await self._write(partial(self._coordination.assign, first=first, last=last, node_id=None))
+
+    async def _write(self, write: Callable[[OwnerMap], Awaitable[Outcome]]) -> None:
+        owners = await self.read()
+        self._map = None
+        outcome = await write(owners)
+        if outcome is not Outcome.DONE:
+            raise UnavailableError(f"writing the owners of tablets is {outcome.value}; try again")
+        self._map = owners
+
+
+def unused_ranges(ranges: Sequence[TabletRange], existing: Sequence[int], upcoming: int) -> Iterator[tuple[int, int]]:
+    """Ranges of tablets of topics that have an owner and of which none exists."""
+    for owned in ranges:
+        first = max(owned.first, SYSTEM_TABLET_MAX + 1)
+        if first > owned.last:
+            continue
+        at = bisect_left(existing, first)
+        if at == len(existing) or existing[at] > owned.last:
+            yield first, owned.last
+        elif owned.last >= upcoming:
+            yield upcoming, owned.last

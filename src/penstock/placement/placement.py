@@ -1,0 +1,360 @@
+"""The leader's task that places tablets: follows nodes, writes owners, and asks nodes to host and release tablets.
+
+Owners are written before a node is asked to host, and after the old owner has released. What fails on the way is not undone: the
+next step looks at the owners and at what runs where, and goes on from there. With the store away nothing moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+from penstock.coordination import Coordination, KeyChange, NotLeaderError, OwnerMap
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
+from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory, Reachability
+from penstock.placement.hosting import Hosting
+from penstock.placement.node_health import NodeHealth
+from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
+from penstock.placement.owners import Owners
+from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, TabletView, Takeover, can_run, choose, plan
+from penstock.placement.tablet_health import TabletHealth
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.1
+STEP_S: Final = 1.0
+LOST_AFTER_S: Final = 0.3  # a node that is not reached for so long may be given up
+MOVES_AT_ONCE: Final = 8
+TAKEOVERS_AT_ONCE: Final = 96
+PLACE_S: Final = 10.0
+DOWN_S: Final = 10.0  # a tablet that does not run for so long is a trouble
+
+
+class Placement:
+    """Places tablets while this node leads: start `run` when the broker serves, and cancel it before that stops."""
+
+    def __init__(
+        self, coordination: Coordination, peers: Reachability, nodes: NodeTablets, inventory: Inventory, clock: Clock
+    ) -> None:
+        self._coordination = coordination
+        self._peers = peers
+        self._inventory = inventory
+        self._clock = clock
+        self._hosting = Hosting(nodes)
+        self._owners = Owners(coordination)
+        self._node_health = NodeHealth(clock.monotonic())
+        self._tablet_health = TabletHealth()
+        self._nodes: dict[int, NodeView] = {}
+        self._looked = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._placing: set[int] = set()  # new tablets that `place` is busy with
+        self._moving: dict[int, Move] = {}
+        self._kept: set[int] = set()  # tablets that an operator has moved
+        self._homeless: tuple[int, ...] = ()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # The task.
+
+    async def run(self) -> None:
+        """Place tablets until cancelled."""
+        self._coordination.listen(self._wake)
+        stepped_at = -STEP_S
+        try:
+            while True:
+                now = self._clock.monotonic()
+                try:
+                    if self._may_decide and (await self._look(now) or now - stepped_at >= STEP_S):
+                        stepped_at = now
+                        await self._step(now)
+                except NotLeaderError as error:
+                    log.info("this node places no tablets any more: %s", error)
+                except PenstockError as error:
+                    self._owners.forget()
+                    log.warning("tablets will be placed later: %s", error)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            self._coordination.unlisten(self._wake)
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _wake(self, _: Sequence[KeyChange]) -> None:
+        self._woken.set()
+
+    @property
+    def _may_decide(self) -> bool:
+        return self._coordination.leadership is not None and self._coordination.status.is_usable
+
+    async def _look(self, now: float) -> bool:
+        """Look at all nodes; whether there is something to do at once."""
+        coordination, peers = self._coordination, self._peers
+        members = {member.node_id for member in coordination.members()}
+        known = {node_id: node for node_id, node in coordination.nodes().items() if not node.is_removed}
+        doubtful = [
+            node_id
+            for node_id in members & known.keys()
+            if not peers.is_connected(node_id) and peers.down_s(node_id) >= LOST_AFTER_S
+        ]
+        answers = await asyncio.gather(*(peers.is_given_up(node_id) for node_id in doubtful))
+        given_up = {node_id for node_id, is_given_up in zip(doubtful, answers, strict=True) if is_given_up}
+        before, self._nodes = self._nodes, {}
+        for node_id, node in known.items():
+            self._node_health.update(
+                node_id,
+                now,
+                is_member=node_id in members,
+                is_connected=peers.is_connected(node_id),
+                is_given_up=node_id in given_up,
+            )
+            # One that has lost its lease and can be reached hands its tablets over in order.
+            is_draining = node.is_draining or node_id not in members
+            self._nodes[node_id] = self._node_health.view(node_id, now, is_draining=is_draining)
+        self._node_health.forget(set(known))
+        self._note_lost(before, now)
+        self._looked.set()
+        is_due = self._nodes != before or self._woken.is_set()
+        self._woken.clear()
+        return is_due
+
+    def _note_lost(self, before: Mapping[int, NodeView], now: float) -> None:
+        for node_id, node in self._nodes.items():
+            old = before.get(node_id)
+            if old is not None and old.state is node.state:
+                continue
+            if node.state is not NodeState.ALIVE:
+                self._hosting.forget(node_id)
+            if node.state is NodeState.LOST:
+                suspects = self._tablet_health.lost(node_id, now)
+                log.warning("node %d is lost", node_id)
+                if suspects:
+                    log.warning("%d tablets were starting on node %d when it was lost: %s", len(suspects), node_id, suspects[:10])
+
+    async def _step(self, now: float) -> None:
+        """Do what is due: take-overs, hand-overs, and what nodes should host and do not."""
+        await self._hosting.poll([node_id for node_id, node in self._nodes.items() if node.state is NodeState.ALIVE])
+        owners = await self._owners.read()
+        listed = self._inventory.tablets()
+        self._observe(owners, listed, now)
+        decided = plan(
+            list(self._nodes.values()),
+            self._views(owners, listed, now),
+            moves_max=max(0, MOVES_AT_ONCE - len(self._moving)),
+            is_maintained=self._coordination.is_maintained,
+        )
+        self._homeless = decided.homeless
+        await self._take_over(decided.takeovers, now)
+        for move in decided.moves:
+            _ = self._begin(move)
+        self._repair(await self._owners.read(), listed, now)
+        await self._owners.free(
+            lambda: ([tablet.tablet_id for tablet in self._inventory.tablets()], self._inventory.next_tablet())
+        )
+        existing = {tablet.tablet_id for tablet in listed}
+        self._tablet_health.forget(self._tablet_health.watched() - existing)
+        self._kept &= existing
+
+    def _observe(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
+        for tablet in listed:
+            owner = owners.owner_of(tablet.tablet_id)
+            if owner is not None and self._hosting.has_told(owner) and not self._is_busy(tablet.tablet_id):
+                state = self._hosting.state(owner, tablet.tablet_id)
+                self._tablet_health.observe(tablet.tablet_id, owner, now, is_up=state is not None and state.is_up)
+
+    def _views(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> list[TabletView]:
+        """All tablets for the planner, but those that `place` is busy with or that wait."""
+        running = self._hosting.running()
+        serving_groups = {tablet.group for tablet in listed if tablet.tablet_id in running}
+        groups: dict[int, GroupNodes] = {}
+        views: list[TabletView] = []
+        for tablet in listed:
+            if tablet.tablet_id in self._placing or self._tablet_health.is_held(tablet.tablet_id, now):
+                continue
+            group = groups.get(tablet.group)
+            if group is None:
+                group = groups[tablet.group] = self._inventory.group(tablet.group)
+            # Where no tablet of a group runs, another node would not help.
+            is_failing = tablet.group in serving_groups and self._tablet_health.is_failing(tablet.tablet_id, now)
+            views.append(self._view(tablet, owners.owner_of(tablet.tablet_id), group, is_failing=is_failing))
+        return views
+
+    def _view(self, tablet: CatalogTablet, owner: int | None, group: GroupNodes, *, is_failing: bool = False) -> TabletView:
+        tablet_id = tablet.tablet_id
+        move = self._moving.get(tablet_id)
+        state = self._hosting.state(owner, tablet_id)
+        return TabletView(
+            tablet_id,
+            owner=owner if move is None else move.target,
+            topic=tablet.topic,
+            partitions=tablet.partitions,
+            load=0.0 if state is None else state.load,
+            disk_nodes=group.nodes,
+            is_pinned=group.is_pinned,
+            strikes=self._tablet_health.strikes(tablet_id),
+            is_failing=is_failing,
+            is_moving=move is not None,
+            is_kept=tablet_id in self._kept,
+        )
+
+    def _is_busy(self, tablet_id: int) -> bool:
+        return tablet_id in self._placing or tablet_id in self._moving or tablet_id in self._hosting.asked
+
+    # What was decided.
+
+    async def _take_over(self, takeovers: Sequence[Takeover], now: float) -> None:
+        """Write owners, and ask them to host: some tablets after the others, the most urgent first."""
+        for begin in range(0, len(takeovers), TAKEOVERS_AT_ONCE):
+            by_node: dict[int, list[HostOrder]] = {}
+            urgent = takeovers[begin : begin + TAKEOVERS_AT_ONCE]
+            await self._owners.assign({takeover.tablet_id: takeover.node_id for takeover in urgent})
+            for tablet_id, node_id in urgent:
+                by_node.setdefault(node_id, []).append(HostOrder(tablet_id))
+                self._tablet_health.given(tablet_id, node_id, now)
+            log.info("%d tablets are taken over by nodes %s", len(urgent), sorted(by_node))
+            for node_id, orders in by_node.items():
+                self._host_later(node_id, orders)
+
+    def _begin(self, move: Move) -> asyncio.Task[None]:
+        self._moving[move.tablet_id] = move
+        return self._spawn(self._hand_over(move), f"move-tablet-{move.tablet_id}")
+
+    async def _hand_over(self, move: Move) -> None:
+        """Let a tablet stop where it runs, then let the other node have it. Without an answer of the first it stays there."""
+        tablet_id = move.tablet_id
+        try:
+            if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
+                log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
+                return
+            await self._owners.assign({tablet_id: move.target})
+            is_failing = move.reason is MoveReason.FAILING
+            self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
+            log.info("tablet %d moves from node %d to node %d (%s)", tablet_id, move.source, move.target, move.reason.value)
+            await self._hosting.host(move.target, [HostOrder(tablet_id)])
+        finally:
+            del self._moving[tablet_id]
+            self._woken.set()
+
+    def _repair(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
+        """Ask owners to host what they do not; another node that hosts it and can be reached releases it before."""
+        missing: dict[int, list[HostOrder]] = {}
+        for tablet in listed:
+            tablet_id = tablet.tablet_id
+            owner = owners.owner_of(tablet_id)
+            if owner is None or self._is_busy(tablet_id) or not self._hosting.has_told(owner):
+                continue
+            if self._hosting.state(owner, tablet_id) is None and self._tablet_health.may_ask(tablet_id, owner, now):
+                missing.setdefault(owner, []).append(HostOrder(tablet_id))
+        for node_id, orders in missing.items():
+            strays = {order.tablet_id: self._hosting.hosts_of(order.tablet_id) for order in orders}
+            _ = self._spawn(self._host_after_release(node_id, orders, strays), f"host-at-{node_id}")
+
+    async def _host_after_release(self, node_id: int, orders: Sequence[HostOrder], strays: Mapping[int, Sequence[int]]) -> None:
+        released: dict[int, list[int]] = {}
+        for tablet_id, hosts in strays.items():
+            for host in hosts:
+                released.setdefault(host, []).append(tablet_id)
+        kept: set[int] = set()
+        for host, tablet_ids in released.items():
+            kept |= set(tablet_ids) - await self._hosting.release(host, tablet_ids)
+        await self._hosting.host(node_id, [order for order in orders if order.tablet_id not in kept])
+
+    def _host_later(self, node_id: int, orders: Sequence[HostOrder]) -> None:
+        for order in orders:
+            self._hosting.asked[order.tablet_id] = node_id
+        _ = self._spawn(self._host(node_id, orders), f"host-at-{node_id}")
+
+    async def _host(self, node_id: int, orders: Sequence[HostOrder]) -> None:
+        await self._hosting.host(node_id, orders)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._logged(work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except PenstockError as error:
+            self._owners.forget()
+            log.warning("tablets will be placed later: %s", error)
+
+    # For the broker and operators.
+
+    @property
+    def spread(self) -> int:
+        """How many nodes a new topic can be spread over."""
+        return max(1, sum(node.can_take for node in self._nodes.values()))
+
+    def choose_groups(self, count: int) -> list[int]:
+        """The storage groups of so many new tablets. Empty if they go to the group of all nodes."""
+        new = [TabletView(number) for number in range(count)]
+        owned = self._owners.known
+        known = [self._view(tablet, owned.owner_of(tablet.tablet_id), GroupNodes()) for tablet in self._inventory.tablets()]
+        chosen = choose(list(self._nodes.values()), known, new)
+        groups = [self._inventory.own_group(node_id) for node_id in chosen.values()]
+        return [group for group in groups if group is not None]
+
+    async def place(self, tablet_ids: Sequence[int]) -> None:
+        """Choose the owners of new tablets, write them, and start the tablets there. UnavailableError if not all run in time."""
+        self._placing.update(tablet_ids)
+        try:
+            async with asyncio.timeout(PLACE_S):
+                await self._place(set(tablet_ids))
+        except TimeoutError:
+            raise UnavailableError(f"tablets did not start within {PLACE_S:g} s; they will be tried again") from None
+        finally:
+            self._placing.difference_update(tablet_ids)
+            self._woken.set()
+
+    async def _place(self, tablet_ids: set[int]) -> None:
+        await self._looked.wait()
+        owners = await self._owners.read()
+        listed = self._inventory.tablets()
+        known = [self._view(tablet, owners.owner_of(tablet.tablet_id), GroupNodes()) for tablet in listed]
+        new = [
+            self._view(tablet, None, self._inventory.group(tablet.group)) for tablet in listed if tablet.tablet_id in tablet_ids
+        ]
+        chosen = choose(list(self._nodes.values()), [tablet for tablet in known if tablet.tablet_id not in tablet_ids], new)
+        if missing := tablet_ids - chosen.keys():
+            raise UnavailableError(f"no node can run {len(missing)} of the new tablets now; `penstock node list` shows the nodes")
+        await self._owners.assign(chosen)
+        by_node: dict[int, list[HostOrder]] = {}
+        for tablet_id, node_id in chosen.items():
+            by_node.setdefault(node_id, []).append(HostOrder(tablet_id, is_new=True))
+        answers = await asyncio.gather(*(self._hosting.host(node_id, orders) for node_id, orders in by_node.items()))
+        states: dict[int, TabletState] = {state.tablet_id: state for told in answers for state in told}
+        for tablet_id, node_id in chosen.items():
+            state = states.get(tablet_id)
+            if state is None or not state.is_up:
+                why = "it does not answer" if state is None else state.trouble or "it is starting"
+                raise UnavailableError(f"tablet {tablet_id} does not run on node {node_id} yet: {why}; it will be tried again")
+
+    async def move(self, tablet_id: int, node_id: int) -> None:
+        """Hand a tablet over to a node, where it stays unless that is drained or lost."""
+        tablet = next((tablet for tablet in self._inventory.tablets() if tablet.tablet_id == tablet_id), None)
+        if tablet is None:
+            raise InvalidRequestError(f"no topic has a tablet {tablet_id}; `penstock tablet list` shows them")
+        await self._looked.wait()
+        target, owner = self._nodes.get(node_id), (await self._owners.read()).owner_of(tablet_id)
+        if target is None:
+            raise InvalidRequestError(f"there is no node {node_id}; `penstock node list` shows them")
+        if not target.can_take:
+            why = "drains; undrain it first" if target.state is NodeState.ALIVE else "cannot be reached"
+            raise InvalidRequestError(f"node {node_id} {why}")
+        group = self._inventory.group(tablet.group)
+        if not can_run(self._view(tablet, owner, group), node_id):
+            nodes = ", ".join(map(str, sorted(group.nodes)))
+            raise InvalidRequestError(f"the data of tablet {tablet_id} is only on node {nodes}; it cannot run on node {node_id}")
+        self._kept.add(tablet_id)
+        if owner == node_id:
+            return
+        if owner is None or self._is_busy(tablet_id):
+            raise UnavailableError(f"tablet {tablet_id} is being moved or started; try again")
+        if self._nodes[owner].state is not NodeState.ALIVE:
+            raise UnavailableError(f"node {owner}, which owns tablet {tablet_id}, cannot be reached; it is waited for")
+        await self._begin(Move(tablet_id, owner, node_id, MoveReason.OPERATOR))
+        if (await self._owners.read()).owner_of(tablet_id) != node_id:
+            raise UnavailableError(f"node {owner} has not released tablet {tablet_id} yet; it is tried again")
