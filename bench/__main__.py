@@ -29,6 +29,7 @@ from bench import (
     queue_reads,
     queue_writes,
     streams,
+    workers,
     ydb_topics,
     yt_queues,
 )
@@ -48,6 +49,7 @@ TOPICS: dict[str, Callable[[Setting], Awaitable[list[Row]]]] = {
     "queue-writes": queue_writes.rows,
     "queue-reads": queue_reads.rows,
     "calls": produce_calls.rows,
+    "workers": workers.rows,
     "arrow-decode": arrow_decode.rows,
     "compaction": compaction.rows,
     "streams": streams.rows,

@@ -111,7 +111,7 @@ class Crowd:
             await asyncio.gather(*(caller.idle() for caller in some))
             self._callers += some
 
-    async def work(self, seconds: float, broker_pid: int) -> dict[str, float]:
+    async def work(self, seconds: float, broker_pid: int | None) -> dict[str, float]:
         """One window: percentiles, rate and processor time."""
         for caller in self._callers:
             caller.begin()
