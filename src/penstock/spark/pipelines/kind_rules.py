@@ -25,6 +25,7 @@ def check_kind(spec: PipelineSpec, faults: list[SpecFault]) -> None:
     _check_source(spec, blame)
     _check_target(spec, blame)
     _check_transform(spec, blame)
+    _check_merge(spec, blame)
     if spec.kind == "replay" and spec.trigger.every_s is not None:
         blame("trigger", "a replay ends by itself; leave the trigger out")
     if spec.vital and spec.kind == "load":
@@ -86,6 +87,29 @@ def _check_target(spec: PipelineSpec, blame: _Blame) -> None:
         blame("dead_letters.table", "rows for a topic and dead letters for a table cannot be committed as one; use a topic")
 
 
+def _check_merge(spec: PipelineSpec, blame: _Blame) -> None:
+    table, transform = spec.target.table, spec.transform
+    mode = "append" if transform is None else transform.output_mode
+    if mode == "complete":
+        blame("transform.output_mode", "complete repeats the whole result with every batch; use append, or update with a merge")
+    if table is None:
+        return
+    if table.merge is None:
+        if mode == "update":
+            blame(
+                "transform.output_mode",
+                "update writes a row again whenever it changes, and the table would hold every one; give target.table a merge "
+                "with the key of its rows, or use append",
+            )
+        return
+    if table.format == "parquet":
+        blame("target.table.merge", "plain Parquet has no commit that replaces files at once; use delta or iceberg")
+    if spec.kind not in ("export", "transform", "replay"):
+        blame("target.table.merge", f"a pipeline of kind {spec.kind} does not merge; use kind export or transform")
+    if table.merge.history and transform is not None and table.merge.order_by is None:
+        blame("target.table.merge", "order_by is missing; rows of a query have no time of their own to begin a version at")
+
+
 def _check_transform(spec: PipelineSpec, blame: _Blame) -> None:
     transform = spec.transform
     if transform is None:
@@ -103,5 +127,3 @@ def _check_transform(spec: PipelineSpec, blame: _Blame) -> None:
     for name in transform.tables:
         if name in spec.source.topics:
             blame(f"transform.tables.{name}", "a topic has the same name; call the table another")
-    if transform.output_mode == "complete" and spec.target.topic is not None:
-        blame("transform.output_mode", "complete repeats the whole result with every batch; use update or append for a topic")

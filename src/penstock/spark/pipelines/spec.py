@@ -63,6 +63,21 @@ class FilesSpec:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
 
+DELETES: Final = ("d", "D", "delete", "DELETE")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSpec:
+    """How rows change a table by key: the row with the greatest `order_by` wins, or without it the last in its partition. A
+    tombstone deletes, and so does a row whose `delete_column` is one of `delete_values`. With `history` earlier versions stay."""
+
+    key: tuple[str, ...]
+    order_by: str | None = None
+    delete_column: str | None = None
+    delete_values: tuple[str, ...] = DELETES
+    history: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """A table: Delta and Parquet by location, Iceberg by catalog and name (location optional)."""
@@ -77,6 +92,7 @@ class TableSpec:
     compact_file_bytes: int = 128 << 20
     vacuum_after_s: float | None = None
     metadata: tuple[str, ...] = METADATA
+    merge: MergeSpec | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
     def __str__(self) -> str:

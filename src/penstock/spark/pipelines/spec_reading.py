@@ -16,11 +16,13 @@ from penstock.spark.pipelines.errors import SpecError, SpecFault
 from penstock.spark.pipelines.kind_rules import check_kind
 from penstock.spark.pipelines.section import Section, duration_s
 from penstock.spark.pipelines.spec import (
+    DELETES,
     KINDS,
     METADATA,
     ROWS_MAX,
     DeadLetterSpec,
     FilesSpec,
+    MergeSpec,
     Origin,
     PipelineSpec,
     RestartSpec,
@@ -252,7 +254,24 @@ def read_table(table: Section, options: Mapping[str, str]) -> TableSpec:
         compact_file_bytes=file_bytes,
         vacuum_after_s=vacuum_after_s,
         metadata=_metadata(table),
+        merge=table.read("merge", _merge),
         options=options,
+    )
+
+
+def _merge(merge: Section) -> MergeSpec:
+    merge.require("key", "the columns that tell rows of the table apart")
+    delete = merge.section("delete")
+    column, values = (None, ()) if delete is None else (delete.text("column"), delete.texts("values"))
+    if delete is not None:
+        delete.require("column", "the column that says which rows delete")
+        delete.finish()
+    return MergeSpec(
+        key=merge.texts("key"),
+        order_by=merge.text("order_by"),
+        delete_column=column,
+        delete_values=values or DELETES,
+        history=merge.flag("history", False),
     )
 
 

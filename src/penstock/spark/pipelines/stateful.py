@@ -256,8 +256,14 @@ def check_table(spec: PipelineSpec, frame: DataFrame) -> None:
     from penstock.spark.tables.table import table_of
     from penstock.spark.tables.transformed import frame_schema
 
-    assert spec.target.table is not None
+    table = spec.target.table
+    assert table is not None
+    schema = frame_schema(frame)
+    if table.merge is not None:
+        from penstock.spark.tables.merge import TableMerge
+
+        schema = TableMerge(spec, table.merge, schema).schema
     try:
-        table_of(spec, spec.target.table).check(frame_schema(frame))
+        table_of(spec, table).check(schema)
     except TableSchemaError as error:
         raise spec.fault("target.table", str(error)) from error

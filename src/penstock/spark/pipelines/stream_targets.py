@@ -19,6 +19,8 @@ from penstock.spark.ranges import OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.spark.tables.merge import TableMerge
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
@@ -134,13 +136,22 @@ class TableStreamTarget:
         self._views = views
         self._target = TableTarget(spec)
         self._dead = DeadLetters(spec, self._target.fence)
+        self._merge: TableMerge | None = None
         self._record: Mapping[str, Any] | None = None  # as it was found; None where nothing is decoded
 
     def open(self, result: DataFrame, *, has_dead_letters: bool) -> CommittedBatch:
         """See `StreamTarget`."""
         from penstock.spark.tables.transformed import frame_schema
 
-        record = self._target.open(frame_schema(result))
+        schema = frame_schema(result)
+        table = self._spec.target.table
+        assert table is not None
+        if table.merge is not None:
+            from penstock.spark.tables.merge import TableMerge
+
+            self._merge = TableMerge(self._spec, table.merge, schema)
+            schema = self._merge.schema
+        record = self._target.open(schema)
         self._record = record if has_dead_letters else None
         progress = self._target.progress
         if progress is None:
@@ -158,11 +169,16 @@ class TableStreamTarget:
         """See `StreamTarget`."""
         from penstock.spark.tables.export_task import ExportTask
         from penstock.spark.tables.record_columns import topic_reads
+        from penstock.spark.tables.table_target import FileChange
         from penstock.spark.tables.tasks import run_tasks
         from penstock.spark.tables.transformed import write_frame
 
         name = f"{self._target.next_batch:08d}"
-        files = write_frame(batch.rows, self._target.table.writer(), name)
+        if self._merge is not None:
+            files, rows = self._merge.merge_frame(spark, self._target.table, batch.rows, name)
+        else:
+            written = write_frame(batch.rows, self._target.table.writer(), name)
+            files, rows = FileChange(written), sum(file.rows for file in written)
         letters = 0
         after = batch.after
         dead = batch.bad_ranges()
@@ -175,7 +191,7 @@ class TableStreamTarget:
         query = f"{after.query}/{after.batch}/{after.generation}"
         self._target.commit(files, after.offsets, after.ids, query=query)
         self._target.maintain(spark)
-        return BatchResult(_read(batch), sum(file.rows for file in files), letters)
+        return BatchResult(_read(batch), rows, letters)
 
     def close(self) -> None:
         """See `StreamTarget`."""

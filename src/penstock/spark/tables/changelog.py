@@ -24,11 +24,12 @@ from penstock.spark.tables.changelog_task import (
     ReadChangesTask,
 )
 from penstock.spark.tables.errors import TableOptionError
-from penstock.spark.tables.export_task import ExportTask
+from penstock.spark.tables.export_task import ExportTask, WithoutKey
 from penstock.spark.tables.files import LocalStore
 from penstock.spark.tables.parquet import Parquet
 from penstock.spark.tables.record_columns import TopicRead, table_schema, topic_reads
 from penstock.spark.tables.table_job import TableJob, WrittenFiles
+from penstock.spark.tables.table_target import FileChange
 from penstock.spark.tables.task_writer import DataFile
 from penstock.spark.tables.tasks import run_tasks, tasks_at_once
 
@@ -83,9 +84,10 @@ class CompactJob(TableJob):
 
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
         """See `TableJob`. A shuffle may read its input twice, so dead letters are collected separately."""
-        task = ExportTask(self._reads, None, self.dead_letters.task(), name, needs_key=True)
+        task = ExportTask(self._reads, None, self.dead_letters.task(), name, refuses=WithoutKey())
         reports = run_tasks(spark, task, ranges)
-        return WrittenFiles(reports, *self._merge(spark, ranges))
+        added, removed = self._merge(spark, ranges)
+        return WrittenFiles(reports, FileChange(added, removed), sum(file.rows for file in added))
 
     def _merge(self, spark: SparkSession, ranges: Sequence[OffsetRange]) -> tuple[list[DataFile], list[DataFile]]:
         """The new files of the changed buckets, and the files they replace."""

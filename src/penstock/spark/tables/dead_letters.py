@@ -23,7 +23,7 @@ from penstock.spark.pipelines.topic_source import positions_from_json, positions
 from penstock.spark.tables.errors import TableOptionError
 from penstock.spark.tables.progress import Progress, run_number
 from penstock.spark.tables.table import Table, table_of
-from penstock.spark.tables.table_target import commit_fenced
+from penstock.spark.tables.table_target import FileChange, commit_fenced
 from penstock.spark.tables.task_writer import DataFile, OpenFiles, TaskWriter
 from penstock.spark.task_transaction import TaskTransaction, writing_client
 from penstock.spark.write_options import WriteOptions
@@ -205,7 +205,7 @@ class DeadLetters:
             files = [file for report in done for file in report.files]
             batch = 1 if self._progress is None else self._progress.batch + 1
             progress = Progress(run_number(self._fence.run), batch, dict(after), dict(ids), self._form)
-            commit_fenced(self._table, self._fence, (files, (), False), progress, self._progress)
+            commit_fenced(self._table, self._fence, FileChange(files), progress, self._progress)
             self._progress = progress
         else:
             transactions = [report.transaction for report in done if report.transaction is not None]

@@ -26,7 +26,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from penstock.kafka.client import TopicPartition
-from penstock.spark.tables.errors import TableConflictError, TableLogError
+from penstock.spark.tables.errors import TableConflictError, TableLogError, TableOptionError
 from penstock.spark.tables.files import LocalStore, make_directory, object_options, sync_directory
 from penstock.spark.tables.progress import Progress
 from penstock.spark.tables.schemas import SchemaChange, plain_type
@@ -87,6 +87,11 @@ class Delta(Table):
 
     def data_files(self) -> list[DataFile]:
         assert self._table is not None, "there is a table"
+        features = self._table.protocol().reader_features or ()
+        if "deletionVectors" in features and pa.table(self._table.deletion_vectors()).num_rows:
+            raise TableOptionError(
+                f"{self} has deletion vectors, which are not supported here; run OPTIMIZE or REORG on it first"
+            )
         actions = pa.table(self._table.get_add_actions(flatten=False))
         names = self._partition_names()
         return [

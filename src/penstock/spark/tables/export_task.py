@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,6 +29,26 @@ class ExportReport:
     dead: DeadLetterReport
 
 
+class RefusedRecords(Protocol):
+    """Chooses decoded records that the target cannot take. It is pickled to tasks."""
+
+    reason: str
+
+    def among(self, read: TopicRead, records: pa.RecordBatch) -> pa.Array:
+        """Which of the records are refused."""
+        ...
+
+
+class WithoutKey:
+    """Records without a key."""
+
+    reason = "it has no key, by which a table of last values is kept"
+
+    def among(self, read: TopicRead, records: pa.RecordBatch) -> pa.Array:
+        """See `RefusedRecords`."""
+        return records.column("key").is_null()
+
+
 @dataclass(frozen=True)
 class ExportTask:
     """Reads a range and writes its rows and dead letters. It is pickled to tasks."""
@@ -37,14 +58,14 @@ class ExportTask:
     """None only looks for what cannot be decoded."""
     dead: DeadLetterTarget
     name: str
-    needs_key: bool = False
-    """Whether a record without a key is of no use."""
+    refuses: RefusedRecords | None = None
+    """Decoded records that are dead letters nevertheless."""
 
     def __call__(self, number: int, wanted: OffsetRange) -> ExportReport:
         context = TaskContext.get()
         name = f"{self.name}-{number:05d}-{0 if context is None else context.attemptNumber()}"
         sink = self.dead.begin(name, number)
-        rows = _Rows(self.reads.get(wanted.topic_partition.topic) or self.reads[""], wanted, sink, self.needs_key)
+        rows = _Rows(self.reads.get(wanted.topic_partition.topic) or self.reads[""], wanted, sink, self.refuses)
         if self.writer is None:
             for _ in rows:
                 pass
@@ -58,11 +79,11 @@ class ExportTask:
 class _Rows:
     """The rows of a range, counted as they are read."""
 
-    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadLetterSink, needs_key: bool) -> None:
+    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadLetterSink, refuses: RefusedRecords | None) -> None:
         self._read = read
         self._wanted = wanted
         self._dead = dead
-        self._needs_key = needs_key
+        self._refuses = refuses
         self.read = 0
         self.size = 0
 
@@ -74,13 +95,15 @@ class _Rows:
                 self.read += bad.num_rows
                 self.size += bad.nbytes
                 self._dead.add(bad)
-            if self._needs_key and good.column("key").null_count:
-                self._dead.add(self._without_key(good.filter(good.column("key").is_null())))
+            if self._refuses is not None:
+                refused = good.filter(self._refuses.among(self._read, good))
+                if refused.num_rows:
+                    self._dead.add(self._refused(refused, self._refuses.reason))
             if good.num_rows:
                 yield self._read.rows(good)
 
-    def _without_key(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Records without a key as dead letters, with their values as text, because they are decoded already."""
+    def _refused(self, records: pa.RecordBatch, reason: str) -> pa.RecordBatch:
+        """Records as dead letters, with their values as text, because they are decoded already."""
         count = records.num_rows
         value = records.column(VALUE)
         if self._read.layout.value_type is not None:
@@ -94,9 +117,9 @@ class _Rows:
                 pa.repeat(pa.scalar(self._wanted.topic_partition.partition, pa.int32()), count),
                 records.column("offset"),
                 records.column("timestamp"),
-                pa.nulls(count, pa.binary()),
+                records.column("key"),
                 value,
-                pa.repeat("it has no key, by which a table of last values is kept", count),
+                pa.repeat(reason, count),
             ],
             schema=DEAD_SCHEMA,
         )

@@ -194,7 +194,10 @@ class Iceberg(Table):
 
     def _files(self) -> list[IcebergFile]:
         assert self._table is not None, "there is a table"
-        return [task.file for task in self._table.scan().plan_files()]
+        tasks = list(self._table.scan().plan_files())
+        if any(task.delete_files for task in tasks):
+            raise TableOptionError(f"{self} has delete files, which are not supported here; run rewrite_data_files on it first")
+        return [task.file for task in tasks]
 
     def _values_of(self, file: IcebergFile) -> tuple[str | None, ...]:
         """The partition of a file as text; Iceberg stores times as numbers of units since 1970."""

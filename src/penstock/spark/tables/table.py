@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -171,9 +171,11 @@ class Table(ABC):
         removed: Sequence[DataFile] = (),
         *,
         rewrites: bool = False,
+        merged: Collection[str] | None = None,
     ) -> None:
         """Add and remove files together with the progress; with `rewrites` the rows stay the same. Raises TableFencedError if the
-        table's progress is not the expected one. Idempotent: it can be called again after any error."""
+        table's progress is not the expected one. `merged` are the files that a merge has looked at: if others are there now,
+        TableConflictError is raised. Idempotent: it can be called again after any error."""
         for attempt in range(COMMIT_TRIES):
             self.refresh()
             committed = self.progress()
@@ -181,6 +183,8 @@ class Table(ABC):
                 return
             if committed != expected:
                 raise self._fenced(committed, expected)
+            if merged is not None and {file.path for file in self.data_files()} != set(merged):
+                raise TableConflictError(f"{self} was changed by another writer while rows were merged; merging again")
             try:
                 self._try_commit(added, removed, progress, rewrites)
                 return

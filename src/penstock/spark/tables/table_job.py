@@ -16,8 +16,7 @@ from penstock.spark.tables.dead_letters import DeadLetters
 from penstock.spark.tables.errors import TableSchemaError
 from penstock.spark.tables.export_task import ExportReport
 from penstock.spark.tables.progress import Progress
-from penstock.spark.tables.table_target import TableTarget
-from penstock.spark.tables.task_writer import DataFile
+from penstock.spark.tables.table_target import FileChange, TableTarget
 from penstock.spark.tables.tasks import tasks_at_once
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class WrittenFiles(NamedTuple):
-    """The uncommitted files of a batch: counts of the tasks, files to add, and files they replace."""
+    """The uncommitted files of a batch, counts of the tasks, and how many rows are written for it."""
 
     found: list[ExportReport]
-    added: list[DataFile]
-    removed: Sequence[DataFile] = ()
+    files: FileChange
+    rows: int
 
 
 class TableJob(ABC):
@@ -90,13 +89,13 @@ class TableJob(ABC):
         written = self.write(spark, ranges, f"{target.next_batch:08d}")
         after = source.after(ranges)
         dead = self.dead_letters.commit([task.dead for task in written.found], after, source.ids)
-        target.commit(written.added, after, source.ids, removed=written.removed)
+        target.commit(written.files, after, source.ids)
         source.advance(ranges)
         target.note_positions(source.positions)
         target.maintain(spark, compacts=self.compacts_small_files)
         return BatchResult(
             rows_read=sum(task.rows_read for task in written.found),
-            rows_written=sum(file.rows for file in written.added),
+            rows_written=written.rows,
             dead_letters=dead,
             bytes_read=sum(task.bytes_read for task in written.found),
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -28,18 +28,22 @@ VACUUM_EVERY_S: Final = 3600.0
 _log = logging.getLogger(__name__)
 
 
-Files = tuple[Sequence[DataFile], Sequence[DataFile], bool]
-"""What a commit puts in, what it takes out, and whether the rows stay the same."""
+class FileChange(NamedTuple):
+    """The files that a commit adds and removes, whether the rows stay the same, and the files that a merge has looked at."""
+
+    added: Sequence[DataFile]
+    removed: Sequence[DataFile] = ()
+    rewrites: bool = False
+    merged: Collection[str] | None = None
 
 
-def commit_fenced(table: Table, fence: Fence, files: Files, progress: Progress, expected: Progress | None) -> None:
+def commit_fenced(table: Table, fence: Fence, files: FileChange, progress: Progress, expected: Progress | None) -> None:
     """Commit if the pipeline's record names this run. Raises FencedError if it names another, TableConflictError if the table is
     ahead nevertheless."""
-    added, removed, rewrites = files
     fence.check()
     refused: TableFencedError | None = None
     try:
-        table.commit(added, progress, expected, removed, rewrites=rewrites)
+        table.commit(files.added, progress, expected, files.removed, rewrites=files.rewrites, merged=files.merged)
     except TableFencedError as error:
         refused = error
     if refused is None:
@@ -78,17 +82,15 @@ class TableTarget:
 
     def commit(
         self,
-        added: Sequence[DataFile],
+        files: FileChange,
         offsets: Mapping[TopicPartition, int],
         ids: Mapping[str, str],
         *,
-        removed: Sequence[DataFile] = (),
         query: str = "",
-        rewrites: bool = False,
     ) -> None:
-        """Commit files together with the end offsets; with `rewrites` the rows stay the same."""
+        """Commit files together with the end offsets."""
         progress = Progress(run_number(self.fence.run), self.next_batch, dict(offsets), dict(ids), query)
-        commit_fenced(self.table, self.fence, (added, removed, rewrites), progress, self.progress)
+        commit_fenced(self.table, self.fence, files, progress, self.progress)
         self.progress = progress
 
     def follow(self, topics: Sequence[str]) -> None:
@@ -110,7 +112,7 @@ class TableTarget:
             rewritten, old = compact_small_files(spark, self.table)
             if old:
                 at = self.progress
-                self.commit(rewritten, at.offsets, at.topic_ids, removed=old, query=at.query, rewrites=True)
+                self.commit(FileChange(rewritten, old, rewrites=True), at.offsets, at.topic_ids, query=at.query)
                 _log.info("%s: %d small files are now %d", self.table, len(old), len(rewritten))
         if spec.vacuum_after_s is not None and now - self._vacuumed_at >= VACUUM_EVERY_S:
             self._vacuumed_at = now

@@ -1,0 +1,107 @@
+"""What a merge makes of changes: the last row of each key, or all versions of it, in whatever batches the changes come."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.errors import RowError
+from penstock.spark.pipelines.spec import MergeSpec
+from penstock.spark.tables.merge_task import (
+    CURRENT,
+    VALID_FROM,
+    VALID_TO,
+    ChangeLayout,
+    among,
+    last_of_each_key,
+    versions,
+)
+
+Change = tuple[str, int, str | None]  # key, time, page; None deletes
+
+
+def changes(layout: ChangeLayout, given: list[Change]) -> pa.RecordBatch:
+    """Changes of one partition in the order of their offsets."""
+    rows = pa.RecordBatch.from_pydict({"id": [key for key, _, _ in given], "page": [page for *_, page in given]})
+    order = pa.array([at for _, at, _ in given], pa.int64())
+    if "at" in layout.table.names:
+        rows = rows.append_column("at", order)
+    place = pa.array([0] * len(given), pa.int32()), pa.array(range(len(given)), pa.int64())
+    return layout.changes(rows, order, place, pa.array([page is None for *_, page in given]))
+
+
+def in_batches(layout: ChangeLayout, given: list[list[Change]]) -> pa.Table:
+    """The table after some batches, each merged with the rows of its keys."""
+    table = layout.table.empty_table()
+    for batch in given:
+        new = changes(layout, batch)
+        keys = pa.table({"id": sorted({key for key, *_ in batch})})
+        kept = []
+        for rows in table.combine_chunks().to_batches():
+            hit = among(rows, keys)
+            kept.append(rows.filter(pa.compute.invert(hit)))
+            new = pa.concat_batches([new, layout.stored(rows.filter(hit))])
+        merged = pa.Table.from_batches([new])
+        done = versions(merged, layout.merge) if layout.merge.history else last_of_each_key(merged, layout.merge, is_query=False)
+        table = pa.concat_tables([*(pa.Table.from_batches([rows]) for rows in kept), done.select(layout.table.names)])
+    return table
+
+
+def batches_of(random: Random, given: list[Change]) -> list[list[Change]]:
+    """Some changes cut into batches at random."""
+    cuts = sorted(random.sample(range(1, len(given)), 3))
+    return [given[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(given)], strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_greatest_order_wins_though_changes_come_late(seed: int) -> None:
+    random = Random(seed)
+    layout = ChangeLayout(
+        MergeSpec(("id",), "at"), pa.schema([("id", pa.string()), ("page", pa.string()), ("at", pa.int64())]), pa.int64()
+    )
+    given: list[Change] = [(random.choice("abc"), at, f"p{at}") for at in random.sample(range(100), 30)]
+    found = {row["id"]: row["at"] for row in in_batches(layout, batches_of(random, given)).to_pylist()}
+    assert found == {key: max(at for other, at, _ in given if other == key) for key in {key for key, *_ in given}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_versions_follow_each_other_in_whatever_order_changes_come(seed: int) -> None:
+    random = Random(seed)
+    fields: list[tuple[str, Any]] = [("id", pa.string()), ("page", pa.string())]
+    fields += [(VALID_FROM, pa.int64()), (VALID_TO, pa.int64()), (CURRENT, pa.bool_())]
+    layout = ChangeLayout(MergeSpec(("id",), history=True), pa.schema(fields), pa.int64())
+    # A deletion that comes before the version that it ends leaves nothing behind, so deletions are in order.
+    times = random.sample(range(100), 30) if seed % 2 else sorted(random.sample(range(100), 30))
+    given = [(random.choice("abc"), at, random.choice(("x", "y") if seed % 2 else ("x", "y", None))) for at in times]
+    found = in_batches(layout, batches_of(random, given)).to_pylist()
+    expected = []
+    for key in "abc":
+        history = sorted((at, page) for other, at, page in given if other == key)
+        for (at, page), (until, _) in zip(history, [*history[1:], (None, None)], strict=True):
+            if page is not None:
+                expected.append((key, page, at, until, until is None))
+    assert sorted(tuple(row.values()) for row in found) == sorted(expected)
+
+
+def test_of_changes_at_the_same_time_the_last_is_the_version() -> None:
+    fields: list[tuple[str, Any]] = [("id", pa.string()), ("page", pa.string())]
+    fields += [(VALID_FROM, pa.int64()), (VALID_TO, pa.int64()), (CURRENT, pa.bool_())]
+    layout = ChangeLayout(MergeSpec(("id",), history=True), pa.schema(fields), pa.int64())
+    table = in_batches(layout, [[("a", 1, "first"), ("a", 1, "second")], [("a", 1, "third"), ("b", 5, None)]])
+    assert [tuple(row.values()) for row in table.to_pylist()] == [("a", "third", 1, None, True)]
+
+
+def test_two_rows_of_a_key_without_an_order_are_refused() -> None:
+    layout = ChangeLayout(MergeSpec(("id",)), pa.schema([("id", pa.string()), ("page", pa.string())]), pa.int64())
+    rows = pa.Table.from_batches([changes(layout, [("a", 1, "x"), ("a", 2, "y")])])
+    with pytest.raises(RowError, match=r"two rows of one key \(id\)"):
+        last_of_each_key(rows, layout.merge, is_query=True)
+    assert last_of_each_key(rows, layout.merge, is_query=False)["page"].to_pylist() == ["y"]
+
+
+def test_keys_of_several_columns_are_found() -> None:
+    rows = pa.RecordBatch.from_pydict({"n": [1, 1, 2, 2], "k": ["a", "b", "a", None]})
+    assert among(rows, pa.table({"n": [1, 2], "k": ["b", "a"]})).to_pylist() == [False, True, True, False]
