@@ -129,12 +129,28 @@ def test_a_chosen_theme_is_remembered(window: Window) -> None:
     assert window.page.get_by_role("button", name="Dark").get_attribute("aria-pressed") == "true"
 
 
-def test_what_is_not_there_says_what_to_do(window: Window) -> None:
+def test_the_space_of_the_disks_is_explained(window: Window) -> None:
+    window.open("/storage")
+    card = window.page.get_by_role("region", name="What the space is used for")
+    card.get_by_text("as topics show them").wait_for()
+    exact = "(box, figures) => [...box.querySelectorAll(figures)].map((figure) => parseInt(figure.title.replace(/\\D/g, '')))"
+    (messages, beside, garbage), disks = card.evaluate(
+        f"(card) => {{ const exact = {exact}; "
+        "return [exact(card, '.num'), exact(document, \".vdisk-facts [title^='bytes of its files'] .num\")]; }"
+    )
+    used = sum(disks)
+    assert messages + beside + garbage == used
+    assert messages > 0
+
+
+def test_what_is_not_there_says_what_to_do(window: Window, node: RunningNode) -> None:
     window.open("/topics/nowhere")
     window.see("There is no such topic")
-    window.see("penstock topic create nowhere")
+    window.see(f"penstock topic create nowhere --bootstrap {node.bootstrap}")
     window.open("/topics/empty-topic")
-    window.see("echo hello | penstock produce empty-topic")
+    window.see(f"echo hello | penstock produce empty-topic --bootstrap {node.bootstrap}")
+    window.open("/topics/orders/queue")
+    window.see(f"penstock queue register orders my-group --vital --http {window.base}")
     window.open("/consumers/absent")
     window.see("There is no such consumer group")
     window.forgive("status of 404")

@@ -84,3 +84,6 @@ def test_rows_and_messages_are_the_same(tmp_path: Path) -> None:
         node.ok("group", "reset", "//tmp/reader", "--to", "3", "--yes")
         partitions = client.get("//tmp/reader/@queue_consumer_partitions")
         assert partitions["pythia://tmp/rows"][0]["unread_row_count"] == 3
+        node.ok("group", "delete", "//tmp/reader", "--yes")
+        assert not client.exists("//tmp/reader")
+        assert "//tmp/reader" not in node.ok("group", "list")

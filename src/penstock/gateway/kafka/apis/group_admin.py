@@ -83,12 +83,16 @@ async def describe_groups(call: Call, request: DescribeGroupsRequest) -> Describ
 
 
 async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
-    """Delete groups without members, with their positions."""
+    """Delete groups without members, with their committed offsets; a consumer of YT is deleted with its Cypress node."""
+    broker = call.node.broker
     response = DeleteGroupsResponse()
     for name in request.groups_names:
         result = DeletableGroupResult(group_id=name)
         try:
-            await call.node.broker.groups.delete(name)
+            if broker.namespace.offsets_name(name) != name:
+                await broker.namespace.remove(name)
+            else:
+                await broker.groups.delete(name)
         except PenstockError as error:
             result.error_code = coordinator_code(error)
         response.results.append(result)
