@@ -24,6 +24,7 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     ask for HTTP have none, so that they do not meet at its port; and messages with timestamps of long ago stay as long as a slow
     machine needs."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+    clean["XDG_CONFIG_HOME"] = "/nonexistent"  # the profiles of the user who runs the tests do not apply
     return {**clean, "PENSTOCK_HTTP_PORT": "none", "PENSTOCK_RETENTION_INTERVAL_S": "3600", **(variables or {})}
 
 

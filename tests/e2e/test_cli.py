@@ -50,13 +50,27 @@ def test_topics_are_made_listed_and_deleted(node: RunningNode) -> None:
     assert node.ok("topic", "create", "life-a", "life-b", "-p", "2") == (
         "created topic life-a with 2 partitions\ncreated topic life-b with 2 partitions\n"
     )
-    lines = node.ok("topic", "list", "--prefix", "life-").splitlines()
-    assert [line.split("\t")[:2] for line in lines] == [["life-a", "2"], ["life-b", "2"]]
+    node.ok("topic", "alter", "life-b", "--set", "retention.ms=3d", "--set", "retention.bytes=1MiB")
+    node.ok("produce", "life-b", stdin=b"x" * 1000)
+    heading, *lines = (line.split("\t") for line in node.ok("topic", "list", "--prefix", "life-").splitlines())
+    assert heading == ["NAME", "PARTITIONS", "SIZE", "RETENTION", "RETENTION BYTES"]
+    week_ms = 7 * 86_400_000
+    assert [lines[0], [*lines[1][:2], *lines[1][3:]]] == [
+        ["life-a", "2", "0", str(week_ms), ""],
+        ["life-b", "2", str(3 * 86_400_000), str(1 << 20)],
+    ]
+    assert int(lines[1][2]) > 1000
     listed = json.loads(node.ok("topic", "list", "--prefix", "life-", "-o", "json"))
     assert [(item["name"], item["partitions"]) for item in listed] == [("life-a", 2), ("life-b", 2)]
     assert node.ok("topic", "delete", "life-a", "--yes") == "deleted topic life-a\n"
     assert json.loads(node.ok("topic", "delete", "life-b", "-o", "json")) == {"deleted": ["life-b"]}
-    assert node.ok("topic", "list", "--prefix", "life-") == ""
+    assert node.ok("topic", "list", "--prefix", "life-", "--no-headers") == ""
+
+
+def test_internal_topics_are_listed_when_asked_for(node: RunningNode, topic: str) -> None:
+    node.ok("group", "reset", "anyone", "--topic", topic, "--to", "earliest", "--yes")  # it looks for its coordinator
+    assert "__consumer_offsets" not in node.ok("topic", "list")
+    assert "__consumer_offsets" in node.ok("topic", "list", "--internal")
 
 
 def test_a_topic_is_described(node: RunningNode, topic: str) -> None:
@@ -82,7 +96,7 @@ def test_partitions_are_added(node: RunningNode, topic: str) -> None:
 def test_a_topic_is_trimmed(node: RunningNode, topic: str) -> None:
     node.ok("produce", topic, "-p", "0", stdin=b"a\nb\nc\nd\n")
     assert "exactly one --partition" in _refused(node, "topic", "trim", topic, "--before", "2", exit_code=2)
-    assert node.ok("topic", "trim", topic, "--before", "2", "--partition", "0") == "0\t0\t2\n"
+    assert node.ok("topic", "trim", topic, "--before", "2", "--partition", "0") == "PARTITION\tWAS\tSTART\n0\t0\t2\n"
     assert node.ok("consume", topic) == "c\nd\n"
     assert "OFFSET_OUT_OF_RANGE" in _refused(node, "topic", "trim", topic, "--before", "99", "--partition", "0", exit_code=1)
     node.ok("topic", "trim", topic, "--before", "latest")
@@ -207,7 +221,7 @@ def test_following_goes_on_with_what_comes(node: RunningNode, topic: str) -> Non
 
 def test_following_ends_at_the_count(node: RunningNode, topic: str) -> None:
     node.ok("produce", topic, "-p", "0", "a", "b", "c")
-    assert node.ok("consume", topic, "-f", "-n", "2", "-p", "0") == "a\nb\n"
+    assert node.ok("consume", topic, "--follow", "-n", "2", "-p", "0") == "a\nb\n"
 
 
 def test_a_message_from_a_slow_pipe_is_written_at_once(node: RunningNode, topic: str) -> None:
@@ -216,7 +230,7 @@ def test_a_message_from_a_slow_pipe_is_written_at_once(node: RunningNode, topic:
         assert writer.stdin is not None
         writer.stdin.write(b"early\n")
         writer.stdin.flush()
-        assert node.ok("consume", topic, "-f", "-n", "1") == "early\n"
+        assert node.ok("consume", topic, "--follow", "-n", "1") == "early\n"
         writer.stdin.close()
         assert writer.wait(30) == 0
 
@@ -321,7 +335,7 @@ def test_a_writer_outlives_a_restart_and_writes_each_message_once(tmp_path: Path
             assert writer.stdin is not None
             writer.stdin.write(lines[0].encode())
             writer.stdin.flush()
-            assert node.ok("consume", "t", "-f", "-n", "1") == lines[0]
+            assert node.ok("consume", "t", "-F", "-n", "1") == lines[0]
             for number, line in enumerate(lines[1:]):
                 writer.stdin.write(line.encode())
                 writer.stdin.flush()
@@ -366,8 +380,9 @@ def test_a_terminal_gets_a_table(node: RunningNode, topic: str) -> None:
     code, seen = _on_terminal(node, ["topic", "list", "--prefix", topic])
     assert code == 0
     heading, row = seen.splitlines()
-    assert heading.split() == ["NAME", "PARTITIONS", "ID"]
-    assert row.split()[:2] == [topic, "3"]
+    words = heading.removeprefix("\x1b[1m").removesuffix("\x1b[0m").split()
+    assert words == ["NAME", "PARTITIONS", "SIZE", "RETENTION", "RETENTION", "BYTES"]
+    assert row.split() == [topic, "3", "0", "B", "7", "d"]
 
 
 def test_deleting_asks_on_a_terminal(node: RunningNode, topic: str) -> None:
@@ -383,3 +398,40 @@ def test_deleting_asks_on_a_terminal(node: RunningNode, topic: str) -> None:
 def test_yes_is_not_asked(node: RunningNode, topic: str) -> None:
     code, seen = _on_terminal(node, ["topic", "delete", topic, "--yes"])
     assert (code, seen) == (0, f"deleted topic {topic}\n")
+
+
+# One address for all commands, and profiles
+
+
+@pytest.fixture(scope="module")
+def whole_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A node with a console, a topic and a group that is ten messages behind."""
+    folder = tmp_path_factory.mktemp("whole")
+    with running_node(folder / "log", ["--data-dir", str(folder / "data"), "--http-port", "0"]) as running:
+        running.ok("produce", "orders", *["x"] * 10)
+        running.ok("group", "reset", "billing", "--topic", "orders", "--to", "earliest", "--yes")
+        yield running
+
+
+def test_commands_of_the_admin_api_find_it_by_the_bootstrap_address(whole_node: RunningNode) -> None:
+    assert f"kafka {whole_node.bootstrap}" in whole_node.ok("status")
+    shown = whole_node.ok("top")
+    assert "orders" in shown
+    assert "billing" in shown
+
+
+def test_a_node_without_the_listener_says_what_to_set(node: RunningNode) -> None:
+    assert "set http_port of the node, or give --http" in _refused(node, "status", exit_code=1)
+
+
+def test_a_profile_names_the_server_for_all_commands(whole_node: RunningNode, tmp_path: Path) -> None:
+    variables = {"XDG_CONFIG_HOME": str(tmp_path)}
+    made = penstock("profile", "create", "here", "--bootstrap", whole_node.bootstrap, variables=variables)
+    assert made.returncode == 0, made.stderr
+    consumed = penstock("consume", "orders", "-n", "2", "-f", r"%t %p %o %s\n", variables=variables)
+    assert consumed.stdout == b"orders 0 0 x\norders 0 1 x\n"
+    listed = penstock("group", "list", "--no-headers", variables=variables)
+    assert listed.stdout == b"billing\tclassic\tEmpty\t10\n"
+    assert b"orders" in penstock("top", "--profile", "here", variables=variables).stdout
+    gone = penstock("profile", "delete", "here", variables=variables)
+    assert gone.stdout == b"deleted profile here\n"

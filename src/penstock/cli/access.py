@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from penstock.cli.client_options import client_options, make_client
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.output import Output
 
 OPERATIONS: Final = {
@@ -26,7 +27,7 @@ OPERATIONS: Final = {
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to access rules."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock access",
         description="Manage access rules (ACLs). An operation that no rule allows is denied; a deny rule overrides every "
         "allow rule.",
@@ -73,4 +74,4 @@ def run(argv: list[str]) -> int:
     from penstock.cli.access_actions import ACTIONS
 
     with make_client(arguments) as client:
-        return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))
+        return ACTIONS[arguments.action](client, arguments, Output.of(arguments))

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.cli.command_parser import CommandParser
+from penstock.cli.connection import (
+    ADDRESS_VARIABLES,
+    DEFAULTS,
+    PASSWORD_VARIABLE,
+    TLS_CA_VARIABLE,
+    USER_VARIABLE,
+    Connection,
+    Kind,
+)
 from penstock.cli.failure import usage
 from penstock.cli.sizes import duration_ms, size_bytes
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import CommandClient
-    from penstock.cli.sign_in import Identity
 
-BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP"
-USER_VARIABLE: Final = "PENSTOCK_USER"
-PASSWORD_VARIABLE: Final = "PENSTOCK_PASSWORD"
-TLS_CA_VARIABLE: Final = "PENSTOCK_TLS_CA"
 SECONDS_MAX: Final = 1e9  # thirty years; clocks of operating systems end not far above
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -27,68 +30,74 @@ _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
-def client_options() -> argparse.ArgumentParser:
+def client_options() -> CommandParser:
     """A parent parser with the options."""
-    parent = argparse.ArgumentParser(add_help=False)
+    parent = CommandParser(add_help=False)
     group = parent.add_argument_group("connection and output")
     group.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
         default=None,
-        help=f"addresses of one or more nodes, separated by commas (default: {BOOTSTRAP_VARIABLE}, or 127.0.0.1:9092)",
+        help="addresses of one or more nodes, separated by commas (default: PENSTOCK_BOOTSTRAP, the current profile, or "
+        f"{DEFAULTS['bootstrap']})",
+    )
+    group.add_argument(
+        "--profile",
+        metavar="NAME",
+        default=None,
+        help="a server saved by `penstock profile create` (default: PENSTOCK_PROFILE, or the current profile)",
     )
     group.add_argument(
         "--user",
         metavar="NAME",
         default=None,
-        help=f"the user to sign in as, if the node requires it (default: {USER_VARIABLE}, or none). The password is taken from "
-        f"{PASSWORD_VARIABLE} or a file",
+        help=f"the user to sign in as, if the node requires it (default: {USER_VARIABLE}, or that of the profile). The password "
+        f"is taken from {PASSWORD_VARIABLE}, a file or the profile",
     )
     group.add_argument("--password-file", metavar="FILE", default=None, help="a file that contains the password")
     group.add_argument(
         "--tls-ca",
         metavar="FILE",
         default=None,
-        help=f"use TLS, and trust the certificates in this PEM file (default: {TLS_CA_VARIABLE}, or no TLS)",
+        help=f"use TLS, and trust the certificates in this PEM file (default: {TLS_CA_VARIABLE}, or that of the profile)",
     )
     group.add_argument(
         "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="timeout of a request, including retries (default: 15)"
     )
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
+    output_options(group)
+    return parent
+
+
+def output_options(to: argparse._ArgumentGroup) -> None:
+    """Adds the options of `Output`."""
+    to.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
+    to.add_argument("--no-headers", action="store_true", help="print tables without the line of column names")
+
+
+def http_options() -> CommandParser:
+    """A parent parser with the options of commands that use the admin API."""
+    return _with_address("http", "URL", "the HTTP listener of a node")
+
+
+def stream_options() -> CommandParser:
+    """A parent parser with the options of commands that use streams."""
+    return _with_address("stream", "HOST:PORT", "the stream listener of a node")
+
+
+def _with_address(kind: Kind, metavar: str, doc: str) -> CommandParser:
+    parent = client_options()
+    parent._action_groups[-1].add_argument(
+        f"--{kind}",
+        metavar=metavar,
+        default=None,
+        help=f"{doc} (default: {ADDRESS_VARIABLES[kind]}, or what the node at --bootstrap says; {DEFAULTS[kind]} without any)",
+    )
     return parent
 
 
 def make_client(arguments: argparse.Namespace) -> CommandClient:
     """The client that the options ask for; it connects when it is first used."""
-    from penstock.cli.kafka_client import DEFAULT_BOOTSTRAP, CommandClient
-
-    bootstrap = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
-    return CommandClient(bootstrap, arguments.timeout, identity_of(arguments))
-
-
-def identity_of(arguments: argparse.Namespace) -> Identity:
-    """Who the command is, by its options and the environment."""
-    from penstock.cli.sign_in import Identity
-
-    user = arguments.user or os.environ.get(USER_VARIABLE)
-    tls_ca = arguments.tls_ca or os.environ.get(TLS_CA_VARIABLE)
-    if user is None:
-        if arguments.password_file is not None:
-            raise usage("--password-file needs --user")
-        return Identity(tls_ca=tls_ca)
-    return Identity(user, _password(user, arguments.password_file), tls_ca)
-
-
-def _password(user: str, file: str | None) -> str:
-    if file is not None:
-        try:
-            return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise usage(f"--password-file: {file} cannot be read: {error}") from error
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if password is None:
-        raise usage(f"user {user!r} has no password here; set {PASSWORD_VARIABLE} or give --password-file")
-    return password
+    return Connection(arguments).client()
 
 
 def seconds(text: str) -> float:

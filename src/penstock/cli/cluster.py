@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected
 from penstock.cli.output import Output
 
@@ -19,7 +20,7 @@ TIMEOUT_S: Final = 60.0
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    command = argparse.ArgumentParser(prog="penstock cluster", description="Create a cluster in etcd, show it, and rebuild it.")
+    command = CommandParser(prog="penstock cluster", description="Create a cluster in etcd, show it, and rebuild it.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = etcd_options()
     init = actions.add_parser(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 
 SHELLS = ("bash", "zsh", "fish")
@@ -12,7 +13,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock completion",
         description="Print a script that completes commands, options and their values, and names of topics and groups if a node "
         "answers. For bash: penstock completion bash > ~/.local/share/bash-completion/completions/penstock. For zsh: write it as "

@@ -10,8 +10,8 @@ from penstock.cli.completion_tree import Command, Option, Value
 
 # Names are asked of a node, if one answers at once; without one nothing is offered.
 _ASK: Final = {
-    Value.TOPIC: "penstock topic list --timeout 1 2>/dev/null | cut -f 1",
-    Value.GROUP: "penstock group list --timeout 1 2>/dev/null | cut -f 1",
+    Value.TOPIC: "penstock topic list --no-headers --timeout 1 2>/dev/null | cut -f 1",
+    Value.GROUP: "penstock group list --no-headers --timeout 1 2>/dev/null | cut -f 1",
 }
 
 _BASH: Final = """\

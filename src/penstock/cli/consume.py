@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
 from penstock.cli.client_options import client_options, count, make_client, partition, separator
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
-from penstock.cli.message_output import FIELDS, FORMATS, renderer
+from penstock.cli.message_output import FIELDS, FORMATS, message_format, renderer
 from penstock.cli.output import Progress
 from penstock.cli.positions import (
     EARLIEST,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock consume",
         description="Consume messages of a topic: by default from the earliest offset up to the end of the log at the start "
         "of the command. Messages of a partition are printed in order. Only committed messages are read "
@@ -51,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--to", dest="end", type=position, metavar="POSITION", help="stop before this position; same forms as --from"
     )
-    command.add_argument("-f", "--follow", action="store_true", help="keep waiting for new messages, until Ctrl-C or --to")
+    command.add_argument("-F", "--follow", action="store_true", help="keep waiting for new messages, until Ctrl-C or --to")
     command.add_argument(
         "-g",
         "--group",
@@ -68,7 +69,20 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="only this partition; may be repeated (default: all)",
     )
-    command.add_argument("--format", choices=FORMATS, help="format of a message (default: text, or that of -o)")
+    _add_formats(command)
+    return command
+
+
+def _add_formats(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-f",
+        "--format",
+        type=message_format,
+        metavar="{" + ",".join(FORMATS) + "}",
+        help="one of these, or a format as kcat's: %%t topic, %%p partition, %%o offset, %%k key, %%s value, %%h "
+        "headers, %%T timestamp in ms, %%K and %%S sizes of key and value in bytes (-1: none), %%R the latter as 4 binary bytes; "
+        "\\n, \\t, \\r, \\0 and \\xHH for special characters (default: text, or that of -o)",
+    )
     command.add_argument(
         "--show",
         type=_fields,
@@ -82,7 +96,6 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "-d", "--delimiter", type=separator, default=b"\n", metavar="CHARS", help="separator after each message (default: \\n)"
     )
-    return command
 
 
 def run(argv: list[str]) -> int:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from penstock.cli.client_options import count, seconds
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 
 NEXT = """
@@ -18,7 +19,7 @@ Your turn:
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock demo",
         description="Start a broker on free ports, produce the events of a web shop, run a slow consumer and Spark pipelines "
         "over them (totals by window into a topic, all events into a table), kill -9 the broker in between, and "

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.output import Output
@@ -33,7 +34,7 @@ NODES_MAX: Final = 9
 
 def parser() -> argparse.ArgumentParser:
     """Its options."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock dev-cluster",
         description="Start a cluster on this machine: etcd and some nodes, with a mirror-3 storage group over three of them. A "
         "node that is killed stays away unless --restart is given. Ends with Ctrl-C; the next start goes on with the same data. "
@@ -62,7 +63,7 @@ def run(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _interrupt)
     cluster = DevCluster(arguments.data_dir.absolute(), arguments.nodes, arguments.kafka_port, arguments.http_port)
-    output = Output(as_json=arguments.output == "json")
+    output = Output.of(arguments)
     try:
         cluster.start()
         for node in cluster.described():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.etcd_options import ask_leader, etcd_options, run_connected
 from penstock.cli.failure import usage
 from penstock.cli.output import Output
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    command = argparse.ArgumentParser(prog="penstock disk", description="Replace a disk of a cluster.")
+    command = CommandParser(prog="penstock disk", description="Replace a disk of a cluster.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     replace = actions.add_parser(
         "replace",

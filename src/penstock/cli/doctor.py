@@ -8,18 +8,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.cli.client_options import client_options, make_client
+from penstock.cli.client_options import client_options
+from penstock.cli.command_parser import CommandParser
+from penstock.cli.connection import Connection
 from penstock.cli.doctor_finding import Finding, Status, fail
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.output import Output
+from penstock.cli.output import GREEN, RED, YELLOW, Output
 from penstock.server import BadSettingError, NodeConfig, load_config
 
-_COLOURS = {Status.OK: "32", Status.WARN: "33", Status.FAIL: "31"}
+_COLOURS = {Status.OK: GREEN, Status.WARN: YELLOW, Status.FAIL: RED}
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock doctor",
         description="Check Python, the package and its extras, Java, ports, the data directory, the clock, limits and the "
         "host name for a node with this configuration, and a running node if there is one. Each finding says how "
@@ -36,12 +38,12 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: list[str]) -> int:
     """Say what was found, line by line as it is."""
     arguments = parser().parse_args(argv)
-    output = Output(as_json=arguments.output == "json")
+    output = Output.of(arguments)
     findings = []
     for finding in _findings(arguments):
         findings.append(finding)
         if not output.as_json:
-            output.line(_line(finding, colour=output.is_terminal))
+            output.line(_line(finding, output))
             sys.stdout.flush()
     counts = {status.value: sum(finding.status is status for finding in findings) for status in Status}
     if output.as_json:
@@ -67,15 +69,13 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from check_storage(config)
     yield from check_ports(config)
     yield from check_machine(config)
-    named = arguments.bootstrap or os.environ.get("PENSTOCK_BOOTSTRAP")
-    yield check_node(make_client(arguments), is_asked_for=bool(named))
+    connection = Connection(arguments)
+    yield check_node(connection.client(), is_asked_for=connection.is_named())
     readiness = check_readiness(config)
     if readiness is not None:
         yield readiness
 
 
-def _line(finding: Finding, *, colour: bool) -> str:
-    status = f"{finding.status.value:<4}"
-    if colour:
-        status = f"\x1b[{_COLOURS[finding.status]}m{status}\x1b[0m"
+def _line(finding: Finding, output: Output) -> str:
+    status = output.coloured(f"{finding.status.value:<4}", _COLOURS[finding.status])
     return f"{status}  {finding.name:<16} {finding.found}" + (f" -> {finding.advice}" if finding.advice else "")

@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from penstock.cli.client_options import output_options
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.output import Output
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 ASK_S: Final = 0.2
 
 
-def etcd_options() -> argparse.ArgumentParser:
+def etcd_options() -> CommandParser:
     """A parent parser with where etcd is and how to sign in to it."""
-    parent = argparse.ArgumentParser(add_help=False)
+    parent = CommandParser(add_help=False)
     group = parent.add_argument_group("etcd and output")
     group.add_argument(
         "--name", "--cluster-name", dest="name", metavar="NAME", required=True, help="the name of the cluster in etcd"
@@ -41,7 +43,7 @@ def etcd_options() -> argparse.ArgumentParser:
                 default=argparse.SUPPRESS,
                 help=f"{setting.doc} (default: {setting.variable}, or {setting.default})",
             )
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
+    output_options(group)
     return parent
 
 
@@ -68,7 +70,7 @@ def run_connected(action: Action, arguments: argparse.Namespace) -> int:
     """Carry out an action on the coordination of a cluster."""
     from penstock.coordination import CoordinationUnavailableError
 
-    output = Output(as_json=arguments.output == "json")
+    output = Output.of(arguments)
     try:
         asyncio.run(_connected(action, cluster_config(arguments), arguments, output))
     except CoordinationUnavailableError as error:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import argparse
 
 from penstock.cli.client_options import client_options, make_client, partition
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.output import Output
 from penstock.cli.positions import FORMS, position
 
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a group of consumers."""
-    command = argparse.ArgumentParser(prog="penstock group", description="List, describe, reset and delete consumer groups.")
+    command = CommandParser(prog="penstock group", description="List, describe, reset and delete consumer groups.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    lister = action("list", "list groups with their protocol and state")
+    lister = action("list", "list groups with their protocol, state and lag")
     lister.add_argument("--prefix", default="", help="only names with this prefix")
     lister.add_argument(
         "--kind",
@@ -56,4 +57,4 @@ def run(argv: list[str]) -> int:
     from penstock.cli.group_actions import ACTIONS
 
     with make_client(arguments) as client:
-        return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))
+        return ACTIONS[arguments.action](client, arguments, Output.of(arguments))

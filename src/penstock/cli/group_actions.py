@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error, usage
+from penstock.cli.group_list import list_all
 from penstock.cli.group_view import (
     NO_STATES,
     GroupView,
@@ -18,7 +19,6 @@ from penstock.cli.group_view import (
     coordinator,
     find_group,
     lags,
-    list_groups,
     positions,
 )
 from penstock.cli.kafka_client import CommandClient
@@ -37,22 +37,6 @@ class OffsetReset(NamedTuple):
     partition: int
     was: int | None
     to: int
-
-
-def list_all(client: CommandClient, arguments: Namespace, output: Output) -> int:
-    """Names, kinds and states, in order of names."""
-    shown = [
-        item
-        for item in list_groups(client)
-        if item.name.startswith(arguments.prefix)
-        and arguments.kind in (None, item.kind)
-        and (arguments.state is None or arguments.state.lower() == item.state.lower())
-    ]
-    if output.as_json:
-        output.document([item._asdict() for item in shown])
-    else:
-        output.rows(("name", "kind", "state"), shown)
-    return ExitCode.OK
 
 
 def describe(client: CommandClient, arguments: Namespace, output: Output) -> int:
@@ -81,9 +65,12 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
             output.rows(_MEMBER_COLUMNS, members)
             output.rows(_LAG_COLUMNS, rows)
             continue
-        output.rows((), [("group", group.name, group.kind, group.state, group.assignor)])
-        output.rows((), [("member", *row) for row in members])
-        output.rows((), [("position", *row) for row in rows])
+        output.rows(
+            ("kind", "group", "protocol", "state", "assignor"),
+            [("group", group.name, group.kind, group.state, group.assignor)],
+        )
+        output.rows(("kind", *_MEMBER_COLUMNS), [("member", *row) for row in members])
+        output.rows(("kind", *_LAG_COLUMNS), [("position", *row) for row in rows])
     return ExitCode.OK
 
 
@@ -133,7 +120,7 @@ def delete(client: CommandClient, arguments: Namespace, output: Output) -> int:
 ACTIONS: Final[dict[str, Action]] = {"list": list_all, "describe": describe, "reset": reset, "delete": delete}
 
 _MEMBER_COLUMNS: Final = ("member", "instance", "client", "host", "partitions")
-_LAG_COLUMNS: Final = ("topic", "partition", "position", "end", "lag", "lag s", "member")
+_LAG_COLUMNS: Final = ("topic", "partition", "committed offset", "end offset", "lag", "lag s", "member")
 
 
 def _moves(client: CommandClient, arguments: Namespace, committed: dict[Place, int]) -> list[OffsetReset]:

@@ -28,11 +28,12 @@ Place = tuple[str, int]
 
 
 class GroupListing(NamedTuple):
-    """A group in a list."""
+    """A group in a list, and the node that coordinates it."""
 
     name: str
     kind: str
     state: str
+    node: int
 
 
 class MemberView(NamedTuple):
@@ -74,7 +75,8 @@ def list_groups(client: CommandClient) -> list[GroupListing]:
         if answer.error_code:
             raise RequestRefusedError("groups", answer.error_code)
         listings += (
-            GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state) for item in answer.groups
+            GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state, node.node_id)
+            for item in answer.groups
         )
     return sorted(listings)
 

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from base64 import b64encode
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from penstock.cli.client_options import identity_of, seconds
+from penstock.cli.connection import ADDRESS_VARIABLES, Connection
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.sign_in import Identity
 
-HTTP_VARIABLE: Final = "PENSTOCK_HTTP"
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
 API_PREFIX: Final = "/api/v1"
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-
-
-def http_options() -> argparse.ArgumentParser:
-    """A parent parser with the options of commands that use the admin API."""
-    parent = argparse.ArgumentParser(add_help=False)
-    group = parent.add_argument_group("connection and output")
-    group.add_argument(
-        "--http", metavar="URL", default=None, help=f"the HTTP listener of a node (default: {HTTP_VARIABLE}, or {DEFAULT_URL})"
-    )
-    group.add_argument("--user", metavar="NAME", default=None, help="the user to sign in as (default: PENSTOCK_USER, or none)")
-    group.add_argument(
-        "--password-file", metavar="FILE", default=None, help="a file that contains the password (default: PENSTOCK_PASSWORD)"
-    )
-    group.add_argument(
-        "--tls-ca", metavar="FILE", default=None, help="trust the certificates in this PEM file (default: PENSTOCK_TLS_CA)"
-    )
-    group.add_argument("--timeout", type=seconds, metavar="SECONDS", default=15.0, help="timeout of a request (default: 15)")
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
-    return parent
 
 
 class HttpApi:
@@ -71,7 +49,7 @@ class HttpApi:
         except (OSError, HTTPException) as error:
             raise CommandError(
                 f"{self._url} does not answer: {error}; check that the node runs and its http_port, or set --http or "
-                f"{HTTP_VARIABLE}",
+                f"{ADDRESS_VARIABLES['http']}",
                 ExitCode.NO_CONNECTION,
             ) from error
         finally:
@@ -96,8 +74,8 @@ class HttpApi:
 
 def make_api(arguments: argparse.Namespace) -> HttpApi:
     """The API that the options ask for; it connects when it is used."""
-    url = arguments.http or os.environ.get(HTTP_VARIABLE) or DEFAULT_URL
-    return HttpApi(url, identity_of(arguments), arguments.timeout)
+    connection = Connection(arguments)
+    return HttpApi(connection.address("http"), connection.identity(), arguments.timeout)
 
 
 def _address(url: str) -> tuple[str, str, int]:
@@ -119,5 +97,7 @@ def _content(url: str, status: int, raw: bytes) -> Any:
         raise CommandError(f"{url} answers with {status}, but it is not a Penstock node; check --http") from None
     if status >= 400:
         error = content.get("error", {}) if isinstance(content, dict) else {}
-        raise CommandError(f"{error.get('message', 'the request was refused')} ({error.get('code', status)})")
+        # A node that is starting or stopping will be reached in a moment.
+        exit_code = ExitCode.NO_CONNECTION if status == HTTPStatus.SERVICE_UNAVAILABLE else ExitCode.FAILED
+        raise CommandError(f"{error.get('message', 'the request was refused')} ({error.get('code', status)})", exit_code)
     return content

@@ -18,7 +18,6 @@ from penstock.kafka.client import (
 from penstock.kafka.protocol import errors
 from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 15.0
 
 _NAMES: Final = SettingNames("--bootstrap", "--timeout", "--user", "--user", "--tls-ca")

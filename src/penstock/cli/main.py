@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Final
 
 from penstock import __version__
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error
 from penstock.core.errors import PenstockError
@@ -21,6 +22,7 @@ from penstock.core.errors import PenstockError
 COMMANDS: Final = {
     "up": "start a node",
     "status": "show cluster, listeners, rates, storage and alerts",
+    "top": "watch topics, consumer groups and storage in the terminal",
     "storage": "list the disks of a node, and scrub them",
     "cluster": "create a cluster in etcd, show it, and rebuild it from the disks",
     "dev-cluster": "start etcd and several nodes on this machine",
@@ -32,6 +34,7 @@ COMMANDS: Final = {
     "stream": "publish, read, follow and acknowledge messages of subjects",
     "user": "create, list and delete users",
     "access": "manage access rules (ACLs)",
+    "profile": "save servers under names, and choose one for all commands",
     "produce": "produce messages to a topic",
     "consume": "consume messages of a topic",
     "pipeline": "create, validate, run and watch Spark pipelines",
@@ -86,7 +89,7 @@ def module_of(command: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the first word."""
-    command = argparse.ArgumentParser(prog="penstock", description="A persistent queue that never loses what it acknowledged.")
+    command = CommandParser(prog="penstock", description="A persistent queue that never loses what it acknowledged.")
     command.add_argument("--version", action="version", version=f"penstock {__version__}")
     subcommands = command.add_subparsers(dest="command", required=True, metavar="command")
     for name, summary in COMMANDS.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.etcd_options import ask_leader, etcd_options, run_connected
 from penstock.cli.output import Output
 
@@ -16,7 +17,7 @@ TIMEOUT_S: Final = 30.0
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    command = argparse.ArgumentParser(prog="penstock node", description="List the nodes of a cluster, and remove them.")
+    command = CommandParser(prog="penstock node", description="List the nodes of a cluster, and remove them.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = etcd_options()
     actions.add_parser(

@@ -2,39 +2,84 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+from penstock.cli.sizes import shown_bytes, shown_duration
+
+PROGRESS_INTERVAL_S = 0.5
+WAIT_SHOWN_S: Final = 1.0
+"What takes less is done before anyone wonders."
+CLEAR_LINE: Final = "\x1b[K"
+BOLD, GREEN, YELLOW, RED = "1", "32", "33", "31"
+
+
+class Size(int):
+    """A number of bytes; a person gets it with its unit."""
+
+    def __str__(self) -> str:
+        return shown_bytes(self)
+
+
+class Milliseconds(int):
+    """A stretch of time; a person gets it in days, hours or seconds."""
+
+    def __str__(self) -> str:
+        return "unlimited" if self < 0 else shown_duration(self / 1000)
+
 
 Cell = str | int | None
-PROGRESS_INTERVAL_S = 0.5
+
+
+def uses_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal whose owner has not set NO_COLOR."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 class Output:
     """Standard output in one of its three forms."""
 
-    def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
+    def __init__(self, *, as_json: bool, headers: bool = True, stream: TextIO | None = None) -> None:
         self.as_json = as_json
+        self._headers = headers
         self._stream = sys.stdout if stream is None else stream
         self.is_terminal = self._stream.isatty()
+        self._uses_colour = uses_colour(self._stream)
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Output:
+        """What the options of a command ask for."""
+        return cls(as_json=arguments.output == "json", headers=not getattr(arguments, "no_headers", False))
 
     def rows(self, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-        """Rows under column names: aligned with a heading on a terminal, else without one and separated by tabs."""
-        cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-        if not self.is_terminal:
-            for row in cells:
-                self.line("\t".join(row))
-            return
+        """Rows under column names: aligned on a terminal, with units; otherwise separated by tabs, with plain numbers."""
         heading = [name.upper() for name in columns]
+        if not self.is_terminal:
+            if self._headers:
+                self.line("\t".join(heading))
+            for row in rows:
+                self.line("\t".join("" if cell is None else str(int(cell) if isinstance(cell, int) else cell) for cell in row))
+            return
+        cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(heading, *cells, strict=True)]
         numeric = [bool(rows) and all(isinstance(row[at], int | None) for row in rows) for at in range(len(columns))]
-        for row in [heading, *cells]:
+        for number, row in enumerate([heading, *cells] if self._headers else cells):
             padded = (
                 cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(row, widths, numeric, strict=True)
             )
-            self.line("  ".join(padded).rstrip())
+            line = "  ".join(padded).rstrip()
+            self.line(self.coloured(line, BOLD) if self._headers and number == 0 else line)
+
+    def coloured(self, text: str, colour: str) -> str:
+        """Text in a colour, where colours are wanted."""
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._uses_colour and text else text
 
     def document(self, content: Mapping[str, object] | Sequence[object]) -> None:
         """JSON, indented for a terminal and on one line for a pipe."""
@@ -75,9 +120,37 @@ class Progress:
     def _tell(self) -> None:
         self._told = time.monotonic()
         speed = self._bytes / max(self._told - self._started, 1e-9)
-        sys.stderr.write(f"\r{self._messages:,} messages, {self._bytes / 1e6:,.1f} MB, {speed / 1e6:,.1f} MB/s\x1b[K")
+        sys.stderr.write(f"\r{self._messages:,} messages, {self._bytes / 1e6:,.1f} MB, {speed / 1e6:,.1f} MB/s{CLEAR_LINE}")
         sys.stderr.flush()
         self._wrote = True
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Tells on a terminal how long something takes that has no progress of its own to show."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tell() -> None:
+        told = False
+        while not done.wait(PROGRESS_INTERVAL_S if told else WAIT_SHOWN_S):
+            told = True
+            sys.stderr.write(f"\r{what}… {time.monotonic() - began:.0f} s{CLEAR_LINE}")
+            sys.stderr.flush()
+        if told:
+            sys.stderr.write(f"\r{CLEAR_LINE}")
+            sys.stderr.flush()
+
+    teller = threading.Thread(target=tell, name="waiting", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def confirm(question: str, *, yes: bool) -> bool:

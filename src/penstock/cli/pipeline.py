@@ -6,6 +6,7 @@ import argparse
 from typing import Final
 
 from penstock.cli.client_options import client_options, make_client, pair
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.output import Output
 
 KINDS: Final = ("export", "load", "transform", "replay", "compact", "audit")
@@ -13,10 +14,10 @@ KINDS: Final = ("export", "load", "transform", "replay", "compact", "audit")
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done with pipelines."""
-    command = argparse.ArgumentParser(prog="penstock pipeline", description="Create, validate, run and watch Spark pipelines.")
+    command = CommandParser(prog="penstock pipeline", description="Create, validate, run and watch Spark pipelines.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
 
-    def action(name: str, summary: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    def action(name: str, summary: str, *parents: CommandParser) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=parents)
 
     init = action("init", "write a template file that explains every field")
@@ -62,7 +63,7 @@ def run(argv: list[str]) -> int:
         from penstock.cli.pipeline_states import ACTIONS
 
         with make_client(arguments) as client:
-            return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))
+            return ACTIONS[arguments.action](client, arguments, Output.of(arguments))
     if arguments.action == "init":
         from penstock.cli.pipeline_templates import init
 

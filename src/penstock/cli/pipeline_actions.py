@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
+from penstock.cli.output import waiting
 from penstock.core.errors import ConfigError, PenstockError, UnavailableError
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _session(spec: PipelineSpec, arguments: Namespace) -> SparkSession:
     settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false", **dict(arguments.conf)}
     master = arguments.master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
     keeps_classes = bool(getattr(arguments, "keep_classes", False))  # only `run` has it
-    return session(f"penstock pipeline {spec.name}", master=master, settings=settings, keeps_classes=keeps_classes)
+    with waiting("starting Spark"):
+        return session(f"penstock pipeline {spec.name}", master=master, settings=settings, keeps_classes=keeps_classes)
 
 
 def _failure(error: PenstockError) -> CommandError:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.cli.client_options import client_options, make_client, pair, partition, required, separator
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error
 from penstock.cli.message_input import FORMATS, InputFormat, MessageDraft, read_pieces
@@ -22,7 +23,7 @@ STANDARD_INPUT = 0
 
 def parser() -> argparse.ArgumentParser:
     """The options of the command."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock produce",
         description="Produce messages to a topic, from the command line or from standard input, one per line. When the "
         "command succeeds, every message is stored exactly once, even if the connection broke in between.",
@@ -65,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: list[str]) -> int:
     """Write all messages; what was acknowledged is told even if not all were."""
     arguments = parser().parse_intermixed_args(argv)
-    output = Output(as_json=arguments.output == "json")
+    output = Output.of(arguments)
     form = _input_format(arguments)
     from penstock.cli.producer import Producer
 

@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
-from penstock.cli.client_options import count, partition
+from penstock.cli.client_options import count, http_options, partition
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.http_api import HttpApi, http_options, make_api
+from penstock.cli.http_api import HttpApi, make_api
 from penstock.cli.output import Output
 from penstock.cli.sizes import duration_ms, shown_duration
 
@@ -17,7 +18,7 @@ PAGE = 500
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock queue",
         description="Show topics as queues, register consumers, and configure trimming.",
     )
@@ -55,7 +56,7 @@ def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
     api = make_api(arguments)
-    output = Output(as_json=arguments.output == "json")
+    output = Output.of(arguments)
     {"list": _list, "describe": _describe, "register": _register, "unregister": _unregister, "trim": _trim}[arguments.action](
         api, arguments, output
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.broker import TOPIC_CONFIG_KEYS
 from penstock.cli.client_options import client_options
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import MEANINGS
 from penstock.cli.kafka_reference import kafka_page
 from penstock.cli.main import COMMANDS, module_of
@@ -86,8 +87,14 @@ PAGES: dict[str, Callable[[], str]] = {
 _SHARED = frozenset(action.dest for action in client_options()._actions)
 
 _OUTPUT_TEXT = """\
-Results go to standard output: tables on a terminal, tab-separated lines without a heading in a pipe, JSON with `-o json`. Errors,
-logs and progress go to standard error; progress is shown only on a terminal.
+Results go to standard output: tables on a terminal, tab-separated lines in a pipe, JSON with `-o json`. The first line of a table
+has the column names, unless `--no-headers` is given. Sizes and durations have units on a terminal, and are bytes and milliseconds
+in a pipe. Errors, logs and progress go to standard error; progress is shown only on a terminal. `NO_COLOR` turns colours off.
+
+One address is enough for every command: those that use the admin API or streams ask the node at `--bootstrap` for the address of
+these listeners. Users who may not describe the configuration of the cluster name them with `--http` and `--stream`, or with
+`PENSTOCK_HTTP` and `PENSTOCK_STREAM`. Options override variables, which override the profile. The current profile applies only if
+neither options nor variables name a server, so that its password is never sent to another one.
 """
 
 
@@ -117,6 +124,11 @@ def _command(parser: argparse.ArgumentParser, depth: int = 2) -> Iterator[str]:
     yield from _options([action for action in parser._actions if not (talks and action.dest in _SHARED)])
     if talks:
         yield "And those of [every command that talks to a node](#connection-and-output)."
+        yield ""
+    if isinstance(parser, CommandParser) and (examples := parser.examples()):
+        yield "```sh"
+        yield from (f"{command}  # {remark}" if remark else command for command, remark in examples)
+        yield "```"
         yield ""
 
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.cli.client_options import seconds
+from penstock.cli.client_options import http_options, seconds
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
-from penstock.cli.http_api import HttpApi, http_options, make_api
-from penstock.cli.output import Output
+from penstock.cli.http_api import HttpApi, make_api
+from penstock.cli.output import RED, YELLOW, Output
 from penstock.cli.sizes import shown_bytes, shown_duration
 
 WAIT_STEP_S: Final = 0.1
 "The pause between two attempts of a command that waits for a node."
+_COLOURS: Final = {"critical": RED, "warning": YELLOW}
 
 
 def parser() -> argparse.ArgumentParser:
     """Its options."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock status",
         description="Show the cluster, its listeners, rates, storage and alerts.",
         parents=[http_options()],
@@ -38,24 +41,24 @@ def parser() -> argparse.ArgumentParser:
 def run(argv: list[str]) -> int:
     """Show it."""
     arguments = parser().parse_args(argv)
-    api = make_api(arguments)
-    output = Output(as_json=arguments.output == "json")
-    status = fetch_status(api) if arguments.wait is None else wait_for_status(api, arguments.wait)
+    output = Output.of(arguments)
+    status = wait_for_status(lambda: make_api(arguments), arguments.wait or 0)
     if output.as_json:
         output.document(status)
     else:
         for line in lines(status):
-            output.line(line)
+            level = line.partition(" ")[0]
+            output.line(output.coloured(line, _COLOURS[level]) if level in _COLOURS else line)
     is_critical = any(alert["level"] == "critical" for alert in status["overview"]["alerts"])
     return ExitCode.FAILED if arguments.check and is_critical else ExitCode.OK
 
 
-def wait_for_status(api: HttpApi, wait_s: float) -> dict[str, Any]:
+def wait_for_status(api: Callable[[], HttpApi], wait_s: float) -> dict[str, Any]:
     """All that is shown, as soon as the node answers. Its HTTP listener opens last, so all others are open by then."""
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            return fetch_status(api)
+            return fetch_status(api())
         except CommandError as error:
             if error.exit_code is not ExitCode.NO_CONNECTION or time.monotonic() >= deadline:
                 raise

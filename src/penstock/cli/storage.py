@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 
+from penstock.cli.client_options import http_options
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.http_api import http_options, make_api
-from penstock.cli.output import Output
+from penstock.cli.http_api import make_api
+from penstock.cli.output import Output, Size
 from penstock.cli.sizes import shown_duration
 
 
 def parser() -> argparse.ArgumentParser:
     """Its subcommands."""
-    command = argparse.ArgumentParser(prog="penstock storage", description="Show the disks of a node, and scrub them.")
+    command = CommandParser(prog="penstock storage", description="Show the disks of a node, and scrub them.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = http_options()
 
@@ -33,7 +35,7 @@ def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
     api = make_api(arguments)
-    output = Output(as_json=arguments.output == "json")
+    output = Output.of(arguments)
     if arguments.action == "scrub":
         begun = api.call("POST", "/storage/scrub")
         if output.as_json:
@@ -63,8 +65,8 @@ def run(argv: list[str]) -> int:
             vdisk["fail_realm"],
             vdisk["fail_domain"],
             vdisk["state"],
-            vdisk["used"],
-            vdisk["free"],
+            Size(vdisk["used"]),
+            None if vdisk["free"] is None else Size(vdisk["free"]),
             vdisk["chunks"],
             vdisk["parts"],
             vdisk["to_heal"],

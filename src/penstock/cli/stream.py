@@ -5,22 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
-from penstock.cli.client_options import INT32_MAX, SECONDS_MAX, count, seconds, sequence, whole
+from penstock.cli.client_options import INT32_MAX, SECONDS_MAX, count, sequence, stream_options, whole
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.output import Output
-
-ADDRESS_VARIABLE: Final = "PENSTOCK_STREAM"
-DEFAULT_ADDRESS: Final = "127.0.0.1:50051"
 
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done with streams."""
-    command = argparse.ArgumentParser(
-        prog="penstock stream", description="Publish, read, follow and acknowledge messages of subjects."
-    )
+    command = CommandParser(prog="penstock stream", description="Publish, read, follow and acknowledge messages of subjects.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
-    parent = _stream_options()
+    parent = stream_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
@@ -99,33 +94,7 @@ def run(argv: list[str]) -> int:
         return init_tarantool(arguments.url)
     from penstock.cli.stream_actions import run_action
 
-    return run_action(arguments, Output(as_json=arguments.output == "json"))
-
-
-def _stream_options() -> argparse.ArgumentParser:
-    parent = argparse.ArgumentParser(add_help=False)
-    group = parent.add_argument_group("connection and output")
-    group.add_argument(
-        "--stream",
-        metavar="HOST:PORT",
-        default=None,
-        help=f"the stream listener of a node (default: {ADDRESS_VARIABLE}, or {DEFAULT_ADDRESS})",
-    )
-    group.add_argument(
-        "--user", metavar="NAME", default=None, help="the user to sign in as, if the node requires it (default: PENSTOCK_USER)"
-    )
-    group.add_argument("--password-file", metavar="FILE", default=None, help="a file that contains the password")
-    group.add_argument(
-        "--tls-ca",
-        metavar="FILE",
-        default=None,
-        help="use TLS, and trust the certificates in this PEM file (default: PENSTOCK_TLS_CA, or no TLS)",
-    )
-    group.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", default=15.0, help="timeout of a request, including retries (default: 15)"
-    )
-    group.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format (default: text)")
-    return parent
+    return run_action(arguments, Output.of(arguments))
 
 
 def _ack_wait(text: str) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from penstock.cli.client_options import INT32_MAX, identity_of
+from penstock.cli.client_options import INT32_MAX
+from penstock.cli.connection import Connection
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.message_input import read_pieces
 from penstock.cli.output import Output, Progress
 from penstock.cli.sign_in import Identity
-from penstock.cli.stream import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 
 CHUNK_BYTES: Final = 1 << 20
 STANDARD_INPUT: Final = 0
@@ -39,9 +38,10 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
         from penstock import minitoolstream as protos
     except ModuleNotFoundError as error:
         raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[stream]'", ExitCode.USAGE) from error
-    address = arguments.stream or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    connection = Connection(arguments)
+    address = connection.address("stream")
     options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.max_send_message_length", MESSAGE_BYTES_MAX)]
-    identity = identity_of(arguments)
+    identity = connection.identity()
     if identity.tls_ca is None:
         channel: Any = grpc.insecure_channel(address, options=options)
     else:

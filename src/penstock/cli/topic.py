@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.client_options import client_options, make_client, partition, partition_count, topic_config
-from penstock.cli.http_api import http_options, make_api
+from penstock.cli.client_options import client_options, http_options, make_client, partition, partition_count, topic_config
+from penstock.cli.command_parser import CommandParser
+from penstock.cli.http_api import make_api
 from penstock.cli.output import Output
 from penstock.cli.positions import FORMS, position
 
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a topic."""
-    command = argparse.ArgumentParser(prog="penstock topic", description="Create, list, describe, alter, delete and trim topics.")
+    command = CommandParser(prog="penstock topic", description="Create, list, describe, alter, delete and trim topics.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
@@ -26,8 +27,9 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_config(create, "--config", "a topic configuration, such as retention.ms=3d or retention.bytes=10GiB; may be repeated")
     create.add_argument("--if-not-exists", action="store_true", help="ignore topics that already exist")
-    lister = action("list", "list topics")
+    lister = action("list", "list topics with their size and retention")
     lister.add_argument("--prefix", default="", help="only names with this prefix")
+    lister.add_argument("--internal", action="store_true", help="also list internal topics, such as __consumer_offsets")
     describe = action("describe", "show partitions, their offsets, and the configuration")
     describe.add_argument("names", nargs="+", metavar="NAME")
     describe.add_argument("--all-configs", action="store_true", help="also show values that are defaults")
@@ -67,11 +69,11 @@ def run(argv: list[str]) -> int:
     if arguments.action == "repair":
         from penstock.cli.topic_repair import repair
 
-        return repair(make_api(arguments), arguments, Output(as_json=arguments.output == "json"))
+        return repair(make_api(arguments), arguments, Output.of(arguments))
     from penstock.cli.topic_actions import ACTIONS
 
     with make_client(arguments) as client:
-        return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))
+        return ACTIONS[arguments.action](client, arguments, Output.of(arguments))
 
 
 def _add_config(to: argparse.ArgumentParser, option: str, doc: str) -> None:

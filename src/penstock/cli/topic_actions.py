@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Final
@@ -10,13 +9,13 @@ from typing import Final
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error, usage
 from penstock.cli.kafka_client import CommandClient
-from penstock.cli.output import Output, confirm
+from penstock.cli.output import Output, confirm, waiting
 from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, find_offsets, list_offsets
+from penstock.cli.topic_list import TOPIC_RESOURCE, list_topics, topic_uuid
 from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import configs, errors, keys, offsets, topics
 from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
-TOPIC_RESOURCE: Final = 2
 OWN_CONFIG: Final = 1  # DescribeConfigs' source: set on the topic itself
 SET, UNSET = 0, 1
 
@@ -31,7 +30,8 @@ def create(client: CommandClient, arguments: Namespace, output: Output) -> int:
         for name in arguments.names
     ]
     request = topics.CreateTopicsRequest(topics=wanted, timeout_ms=_milliseconds(client))
-    answer = client.call(keys.CREATE_TOPICS, request, topics.CreateTopicsResponse)
+    with waiting(f"creating {', '.join(arguments.names)}"):
+        answer = client.call(keys.CREATE_TOPICS, request, topics.CreateTopicsResponse)
     failures = _Failures()
     created = []
     for item in answer.topics:
@@ -40,22 +40,11 @@ def create(client: CommandClient, arguments: Namespace, output: Output) -> int:
         elif item.error_code:
             failures.add(RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message))
         else:
-            created.append({"name": item.name, "id": _uuid(item.topic_id), "partitions": item.num_partitions})
+            created.append({"name": item.name, "id": topic_uuid(item.topic_id), "partitions": item.num_partitions})
             output.say(f"created topic {item.name} with {_partitions(item.num_partitions)}")
     if output.as_json:
         output.document(created)
     return failures.finish()
-
-
-def list_topics(client: CommandClient, arguments: Namespace, output: Output) -> int:
-    """Names, ids and sizes, in order of names."""
-    topics = sorted(client.metadata(None).topics, key=lambda topic: topic.name or "")
-    shown = [topic for topic in topics if (topic.name or "").startswith(arguments.prefix) and not topic.is_internal]
-    if output.as_json:
-        output.document([{"name": item.name, "id": _uuid(item.topic_id), "partitions": len(item.partitions)} for item in shown])
-    else:
-        output.rows(("name", "partitions", "id"), [(item.name, len(item.partitions), _uuid(item.topic_id)) for item in shown])
-    return ExitCode.OK
 
 
 def describe(client: CommandClient, arguments: Namespace, output: Output) -> int:
@@ -75,14 +64,14 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
         return ExitCode.OK
     for at, (topic, settings, rows) in enumerate(described):
         if output.is_terminal:
-            output.line(("\n" if at else "") + f"{topic.name}  {_uuid(topic.topic_id)}  {_partitions(len(rows))}")
+            output.line(("\n" if at else "") + f"{topic.name}  {topic_uuid(topic.topic_id)}  {_partitions(len(rows))}")
             for key, value in settings.items():
                 output.line(f"  {key} = {value}")
             output.rows(_COLUMNS, rows)
             continue
-        output.rows((), [("topic", topic.name, _uuid(topic.topic_id), len(rows))])
-        output.rows((), [("config", key, value) for key, value in settings.items()])
-        output.rows((), [("partition", *row) for row in rows])
+        output.rows(("kind", "topic", "id", "partitions"), [("topic", topic.name, topic_uuid(topic.topic_id), len(rows))])
+        output.rows(("kind", "config", "value"), [("config", key, value) for key, value in settings.items()])
+        output.rows(("kind", *_COLUMNS), [("partition", *row) for row in rows])
     return ExitCode.OK
 
 
@@ -114,7 +103,8 @@ def delete(client: CommandClient, arguments: Namespace, output: Output) -> int:
     if not confirm(f"Delete {names} with all their messages?", yes=arguments.yes):
         raise CommandError("nothing was deleted")
     request = topics.DeleteTopicsRequest(topic_names=arguments.names, timeout_ms=_milliseconds(client))
-    answer = client.call(keys.DELETE_TOPICS, request, topics.DeleteTopicsResponse)
+    with waiting(f"deleting {names}"):
+        answer = client.call(keys.DELETE_TOPICS, request, topics.DeleteTopicsResponse)
     failures = _Failures()
     gone = []
     for item in answer.responses:
@@ -155,7 +145,9 @@ def trim(client: CommandClient, arguments: Namespace, output: Output) -> int:
     dropped = sum(max(0, before[number] - starts[number]) for number in numbers)
     if not confirm(f"Delete the {dropped} oldest messages of {arguments.name}?", yes=arguments.yes):
         raise CommandError("nothing was deleted")
-    rows = [(number, starts[number], low) for number, low in sorted(_delete_records(client, topic, before).items())]
+    with waiting(f"trimming {arguments.name}"):
+        deleted = _delete_records(client, topic, before)
+    rows = [(number, starts[number], low) for number, low in sorted(deleted.items())]
     if output.as_json:
         output.document(
             {
@@ -230,12 +222,7 @@ def _document(
     topic: MetadataResponseTopic, settings: dict[str, str | None], rows: list[tuple[int, int, int, int, int]]
 ) -> dict[str, object]:
     partitions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
-    return {"name": topic.name, "id": _uuid(topic.topic_id), "config": settings, "partitions": partitions}
-
-
-def _uuid(raw: bytes) -> str:
-    """A topic id as Kafka's tools write it."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return {"name": topic.name, "id": topic_uuid(topic.topic_id), "config": settings, "partitions": partitions}
 
 
 def _partitions(number: int) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock import __version__
+from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
 from penstock.core.errors import PenstockError
@@ -46,7 +47,7 @@ _EXIT_CODES: Final[dict[type[PenstockError], ExitCode]] = {
 
 def parser() -> argparse.ArgumentParser:
     """An option for every setting of a node."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock up",
         allow_abbrev=False,  # --admin-password is not short for --admin-password-file
         description="Start a node. It needs no configuration: options override PENSTOCK_… variables, which override "

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.client_options import client_options, make_client
-from penstock.cli.http_api import http_options, make_api
+from penstock.cli.client_options import client_options, http_options, make_client
+from penstock.cli.command_parser import CommandParser
+from penstock.cli.http_api import make_api
 from penstock.cli.output import Output
 
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a user."""
-    command = argparse.ArgumentParser(
+    command = CommandParser(
         prog="penstock user", description="Create, list and delete users, for nodes that require authentication."
     )
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
@@ -42,6 +43,6 @@ def run(argv: list[str]) -> int:
     from penstock.cli.user_actions import ACTIONS, revoke
 
     if arguments.action == "revoke":
-        return revoke(make_api(arguments), arguments, Output(as_json=arguments.output == "json"))
+        return revoke(make_api(arguments), arguments, Output.of(arguments))
     with make_client(arguments) as client:
-        return ACTIONS[arguments.action](client, arguments, Output(as_json=arguments.output == "json"))
+        return ACTIONS[arguments.action](client, arguments, Output.of(arguments))

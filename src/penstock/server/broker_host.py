@@ -126,6 +126,7 @@ class BrokerHost:
             options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
             tls=tls,
             other_brokers=None if self._other_brokers is None else partial(self._other_brokers, name),
+            other_listeners=self._advertised_listeners,
         )
         try:
             await gateway.start()
@@ -134,6 +135,13 @@ class BrokerHost:
         self.closing.push_async_callback(gateway.stop)
         self.listeners[name] = Listener(config.host, gateway.port)
         self.observatory.watch("kafka", gateway)
+
+    def _advertised_listeners(self) -> dict[str, str]:
+        """The addresses of the listeners that commands use beside Kafka's."""
+        host, scheme = advertised_host(self.config), "http" if self.config.tls_cert is None else "https"
+        host = f"[{host}]" if ":" in host else host
+        forms = {"http": f"{scheme}://{host}", "stream": host}
+        return {name: f"{form}:{self.listeners[name].port}" for name, form in forms.items() if name in self.listeners}
 
     async def _listen_yt(self, broker: Broker, tls: SSLContext | None, random: Random) -> None:
         config = self.config

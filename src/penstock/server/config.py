@@ -20,7 +20,15 @@ CONFIG_NAME: Final = "penstock.toml"
 CONFIG_VARIABLE: Final = "PENSTOCK_CONFIG"
 # Read by the commands that talk to a node; a node in the same environment must not stumble over it.
 CLIENT_VARIABLES: Final = frozenset(
-    {"PENSTOCK_BOOTSTRAP", "PENSTOCK_HTTP", "PENSTOCK_STREAM", "PENSTOCK_USER", "PENSTOCK_PASSWORD", "PENSTOCK_TLS_CA"}
+    {
+        "PENSTOCK_BOOTSTRAP",
+        "PENSTOCK_HTTP",
+        "PENSTOCK_STREAM",
+        "PENSTOCK_USER",
+        "PENSTOCK_PASSWORD",
+        "PENSTOCK_TLS_CA",
+        "PENSTOCK_PROFILE",
+    }
 )
 
 

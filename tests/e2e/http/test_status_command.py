@@ -53,7 +53,7 @@ def test_a_node_that_does_not_start_is_not_waited_for_longer_than_asked() -> Non
 def test_disks_are_listed_and_scrubbed(api: ApiClient) -> None:
     where = {"PENSTOCK_HTTP": f"{api.host}:{api.port}"}
     listed = penstock("storage", "list", variables=where)
-    assert listed.stdout.decode().split("\t")[:2] == ["00000000", "healthy"]
+    assert listed.stdout.decode().splitlines()[1].split("\t")[:2] == ["00000000", "healthy"]
     assert b"scrub" in penstock("storage", "scrub", variables=where).stdout
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
+from argparse import ArgumentTypeError
 
 import pytest
 
 from penstock.cli.client_options import separator
 from penstock.cli.failure import CommandError
 from penstock.cli.message_input import InputFormat, MessageDraft, read_pieces
-from penstock.cli.message_output import renderer
+from penstock.cli.message_output import message_format, renderer
 from penstock.cli.record_batch import Record
 
 RECORD = Record(7, 1_700_000_000_123, b"k\xff", b"v", (("a", b"1"), ("b", None)))
@@ -133,3 +134,20 @@ def test_separators_may_be_escaped(text: str, raw: bytes) -> None:
 def test_an_unknown_escape_is_an_error() -> None:
     with pytest.raises(ValueError, match="q"):
         separator(r"\q")
+
+
+def test_a_format_is_that_of_kcat() -> None:
+    record = Record(7, 1_700_000_000_000, b"key", b"v\xff", (("a", b"1"), ("b", None)))
+    render = renderer(r"%t|%p|%o|%k|%s|%K|%S|%T|%h|100%%\x41\n", "orders", fields=[], separator=b"", delimiter=b"")
+    assert render(3, record) == b"orders|3|7|key|v\xff|3|2|1700000000000|a=1,b=|100%A\n"
+    empty = Record(0, -1, None, None)
+    assert renderer("%k%s%K%S", "t", fields=[], separator=b"", delimiter=b"")(0, empty) == b"-1-1"
+    assert renderer("%R", "t", fields=[], separator=b"", delimiter=b"")(0, empty) == b"\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize(
+    ("form", "words"), [("%x", "no directive %x"), ("50%", "no directive"), ("avro", "neither text"), (r"%s\q", "escape")]
+)
+def test_a_wrong_format_is_told(form: str, words: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=words):
+        message_format(form)

@@ -145,11 +145,12 @@ class _Terminal(io.StringIO):
         return True
 
 
-def test_a_pipe_gets_plain_lines_and_a_terminal_a_table() -> None:
+def test_a_pipe_gets_plain_lines_and_a_terminal_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
     pipe, terminal = io.StringIO(), _Terminal()
     for out in (pipe, terminal):
         Output(as_json=False, stream=out).rows(("name", "count"), [("a", 5), ("long", 1234)])
-    assert pipe.getvalue() == "a\t5\nlong\t1234\n"
+    assert pipe.getvalue() == "NAME\tCOUNT\na\t5\nlong\t1234\n"
     assert terminal.getvalue() == "NAME  COUNT\na         5\nlong   1234\n"
 
 

@@ -65,6 +65,11 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
             str(int(groups.offsets_retention_s // 60)), "int", "how long the positions of a group are kept without its members"
         ),
         "offsets.topic.num.partitions": BrokerConfig("1", "int", "always 1: positions are kept in a tablet of their own"),
+        "penstock.listeners": BrokerConfig(
+            ",".join(f"{name}={address}" for name, address in sorted(node.other_listeners().items())),
+            "list",
+            "the addresses of this node for other protocols",
+        ),
         "socket.request.max.bytes": BrokerConfig(str(options.frame_bytes_max), "int", "the largest request that is taken"),
     }
 

@@ -9,7 +9,7 @@ from ssl import SSLContext
 from penstock.broker import Broker
 from penstock.core.clock import Clock, SystemClock
 from penstock.gateway.kafka.connection import Connection
-from penstock.gateway.kafka.node import Node, OtherBrokers
+from penstock.gateway.kafka.node import Node, OtherBrokers, OtherListeners
 from penstock.gateway.kafka.options import KafkaOptions
 from penstock.gateway.kafka.probe import KafkaProbe
 
@@ -36,6 +36,7 @@ class KafkaGateway:
         clock: Clock | None = None,
         tls: SSLContext | None = None,
         other_brokers: OtherBrokers | None = None,
+        other_listeners: OtherListeners | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -50,6 +51,7 @@ class KafkaGateway:
             clock=clock or SystemClock(),
             is_encrypted=tls is not None,
             other_brokers=other_brokers,
+            other_listeners=other_listeners,
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker import Broker
@@ -31,6 +31,9 @@ class BrokerAddress(NamedTuple):
 OtherBrokers = Callable[[], Sequence[BrokerAddress]]
 """The other nodes of the cluster that run now: each may become the one that serves."""
 
+OtherListeners = Callable[[], Mapping[str, str]]
+"""The addresses of this node for other protocols, by protocol. Commands find the admin API with it."""
+
 
 class Node:
     """This node as Kafka clients see it: a broker id with an address, and the state that outlives a request."""
@@ -46,8 +49,10 @@ class Node:
         clock: Clock,
         is_encrypted: bool = False,
         other_brokers: OtherBrokers | None = None,
+        other_listeners: OtherListeners | None = None,
     ) -> None:
         self._other_brokers = other_brokers
+        self.other_listeners = other_listeners or dict
         self.broker = broker
         self.node_id = node_id
         self.cluster_id = cluster_id

@@ -1,0 +1,125 @@
+"""Examples of every command, shown at the end of its help and in the reference: a command to copy, and what it does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ETCD: Final = "--name prod --etcd http://127.0.0.1:2379"
+
+EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
+    "": [
+        ("penstock up", "start a broker on 127.0.0.1:9092, with a console on port 8080"),
+        ("echo hello | penstock produce greetings", "produce a message"),
+        ("penstock consume greetings", "consume it"),
+    ],
+    "up": [
+        ("penstock up", "a node for this machine only, with data in ./penstock-data"),
+        ("penstock up --data-dir /var/lib/penstock --host 0.0.0.0", "listen on all interfaces"),
+        ("penstock up --erasure mirror-3 --disk /disk1 --disk /disk2 --disk /disk3", "three copies on three disks"),
+        ("penstock up --sasl true --admin-password-file admin.txt", "require a user and a password"),
+    ],
+    "status": [
+        ("penstock status", ""),
+        ("penstock status --wait 30 --check", "in scripts: wait for the node, fail on a critical alert"),
+    ],
+    "top": [("penstock top", ""), ("penstock top --interval 1 --sort rate", "refresh every second, busiest topics first")],
+    "storage list": [("penstock storage list", "")],
+    "storage scrub": [("penstock storage scrub", "verify all stored data in the background")],
+    "storage confirm-clock": [("penstock storage confirm-clock", "")],
+    "cluster init": [(f"penstock cluster init {_ETCD} --kind mirror-3", "")],
+    "cluster show": [(f"penstock cluster show {_ETCD}", "")],
+    "cluster recover": [(f"penstock cluster recover {_ETCD} --data-dir /var/lib/penstock", "")],
+    "cluster add-group": [(f"penstock cluster add-group {_ETCD}", "")],
+    "dev-cluster": [("penstock dev-cluster --data-dir cluster", "etcd and three nodes, until Ctrl-C")],
+    "node list": [(f"penstock node list {_ETCD}", "")],
+    "node remove": [(f"penstock node remove {_ETCD} 3", "")],
+    "disk replace": [(f"penstock disk replace {_ETCD} 2:disk0 --to 4:disk0", "")],
+    "topic create": [
+        ("penstock topic create orders -p 12", ""),
+        ("penstock topic create orders --config retention.ms=3d --config retention.bytes=10GiB", "with limits"),
+        ("penstock topic create customers --config cleanup.policy=compact --if-not-exists", "keep the last value of each key"),
+    ],
+    "topic list": [
+        ("penstock topic list", ""),
+        ("penstock topic list --prefix shop. -o json", "as JSON, with topic ids"),
+        ("penstock topic list --no-headers | cut -f 1", "only names"),
+    ],
+    "topic describe": [("penstock topic describe orders", ""), ("penstock topic describe orders --all-configs", "")],
+    "topic alter": [("penstock topic alter orders --set retention.ms=7d --unset retention.bytes", "")],
+    "topic delete": [("penstock topic delete orders", ""), ("penstock topic delete old-1 old-2 --yes --if-exists", "in scripts")],
+    "topic add-partitions": [("penstock topic add-partitions orders --total 24", "")],
+    "topic trim": [
+        ("penstock topic trim orders --before 7d", "delete messages older than a week"),
+        ("penstock topic trim orders --before 12000 --partition 0", ""),
+    ],
+    "topic repair": [("penstock topic repair orders --dry-run", "")],
+    "queue list": [("penstock queue list --search shop", "")],
+    "queue describe": [("penstock queue describe orders", "")],
+    "queue register": [("penstock queue register orders billing --vital", "")],
+    "queue unregister": [("penstock queue unregister orders billing", "")],
+    "queue trim": [
+        ("penstock queue trim orders --keep-for 12h", "trim what all vital consumers have read, keep 12 hours"),
+        ("penstock queue trim orders --off", ""),
+    ],
+    "group list": [
+        ("penstock group list", ""),
+        ("penstock group list --state Empty -o json", "groups without members, as JSON"),
+    ],
+    "group describe": [("penstock group describe billing", "")],
+    "group reset": [
+        ("penstock group reset billing --to earliest", "show what would change"),
+        ("penstock group reset billing --to 2026-07-31T12:00:00Z --topic orders --yes", "reset by time"),
+        ("penstock group reset billing --shift -100 --yes", "read the last 100 messages of each partition again"),
+    ],
+    "group delete": [("penstock group delete billing", "")],
+    "stream publish": [("echo 21.5 | penstock stream publish sensors.kitchen -H unit=C", "")],
+    "stream fetch": [
+        ("penstock stream fetch 'sensors.*' -n 10", ""),
+        ("penstock stream fetch sensors.kitchen --durable mobile --ack", "read on and acknowledge"),
+    ],
+    "stream follow": [("penstock stream follow 'sensors.>'", "")],
+    "stream download": [("penstock stream download 42 picture.jpg", "")],
+    "stream consumers": [("penstock stream consumers sensors.kitchen", "")],
+    "stream ack": [("penstock stream ack sensors.kitchen mobile 42", "")],
+    "stream configure": [("penstock stream configure jobs workers --ack-wait 30 --tries 5 --dead-letter jobs.dead", "")],
+    "stream init-tarantool": [("penstock stream init-tarantool tarantool://admin:secret@127.0.0.1:3301", "")],
+    "user set": [("penstock user set alice", "asks for the password"), ("penstock user set alice --new-password-file p.txt", "")],
+    "user list": [("penstock user list", "")],
+    "user remove": [("penstock user remove alice", "")],
+    "user revoke": [("penstock user revoke alice", "")],
+    "access allow": [
+        ("penstock access allow --topic orders alice write", ""),
+        ("penstock access allow --topic-prefix shop. bob read describe", ""),
+        ("penstock access allow --group '*' bob read", ""),
+    ],
+    "access deny": [("penstock access deny --topic salaries '*' read", "")],
+    "access list": [("penstock access list --of alice", "")],
+    "access remove": [("penstock access remove --topic orders --of alice", "")],
+    "profile create": [
+        ("penstock profile create prod --bootstrap queue.example.org:9092 --user alice --tls-ca ca.pem", "asks for the password"),
+        ("penstock profile create local --bootstrap 127.0.0.1:9092 --use", ""),
+    ],
+    "profile use": [("penstock profile use prod", "")],
+    "profile list": [("penstock profile list", "")],
+    "profile delete": [("penstock profile delete prod", "")],
+    "produce": [
+        ("echo hello | penstock produce greetings", ""),
+        ("penstock produce orders -K : < orders.txt", "lines of KEY:VALUE"),
+        ("penstock produce orders paid -k 42 -H source=web", "one message with a key and a header"),
+    ],
+    "consume": [
+        ("penstock consume orders --follow", "all messages, then new ones as they come"),
+        ("penstock consume orders --last 10", ""),
+        ("penstock consume orders --from 15m --format json", "those of the last 15 minutes"),
+        ("penstock consume orders -f '%t [%p] at %o: %k = %s\\n'", "a format as kcat's"),
+        ("penstock consume orders -g billing -n 100", "as a member of a consumer group"),
+    ],
+    "pipeline init": [("penstock pipeline init export orders.yaml", "")],
+    "pipeline validate": [("penstock pipeline validate orders.yaml", "")],
+    "pipeline run": [("penstock pipeline run orders.yaml", ""), ("penstock pipeline run orders.yaml --once", "then exit")],
+    "pipeline status": [("penstock pipeline status orders-to-lake", "")],
+    "pipeline list": [("penstock pipeline list", "")],
+    "demo": [("penstock demo", ""), ("penstock demo --keep --no-spark", "only the broker, until Ctrl-C")],
+    "doctor": [("penstock doctor", ""), ("penstock doctor --config /etc/penstock.toml", "")],
+    "completion": [("source <(penstock completion bash)", "complete commands in this shell")],
+}

@@ -1,0 +1,47 @@
+"""The help of every command: it has examples, and colours only where they are wanted."""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Iterator
+from importlib import import_module
+
+import pytest
+
+from penstock.cli.command_parser import CommandParser
+from penstock.cli.examples import EXAMPLES
+from penstock.cli.main import COMMANDS, module_of
+from penstock.cli.output import Output, Size
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        yield parser
+    for action in nested:
+        for below in action.choices.values():
+            yield from _leaves(below)
+
+
+def test_every_command_has_examples_and_every_example_a_command() -> None:
+    leaves = [leaf for name in COMMANDS for leaf in _leaves(import_module(module_of(name)).parser())]
+    assert [leaf.prog for leaf in leaves if not (isinstance(leaf, CommandParser) and leaf.examples())] == []
+    assert {leaf.prog.removeprefix("penstock ") for leaf in leaves} | {""} == set(EXAMPLES)
+    shown = next(leaf for leaf in leaves if leaf.prog == "penstock consume").format_help()
+    assert "examples:\n  penstock consume orders --follow" in shown
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("variable", ["", "1"])
+def test_no_color_turns_colours_off(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", variable)
+    out = _Terminal()
+    Output(as_json=False, stream=out).rows(("size",), [(Size(2048),)])
+    assert out.getvalue().splitlines()[0] == ("   SIZE" if variable else "\x1b[1m   SIZE\x1b[0m")
+    assert out.getvalue().splitlines()[1] == "2.0 KiB"
