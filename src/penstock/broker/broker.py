@@ -10,7 +10,7 @@ from random import Random
 from penstock.blob import BlobStorage
 from penstock.broker.buffered_transactions import BufferedCommits
 from penstock.broker.consumers import Consumers, TopicPartition
-from penstock.broker.errors import TopicExistsError, UnknownTopicError
+from penstock.broker.errors import StorageGroupMissingError, TopicExistsError, UnknownTopicError
 from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.expiry import Expiry
@@ -127,6 +127,7 @@ class Broker(PartitionBroker):
 
     async def _open(self) -> None:
         """Start every topic, then resume transactions and groups."""
+        self._check_groups()
         if self._led_nodes is None:
             for topic in self.catalog.deleting():
                 await self._finish_deleting(topic)
@@ -144,6 +145,16 @@ class Broker(PartitionBroker):
             tablets.consumers.on_restart(hook)
         tablets.transactions.on_restart(self._resume_transactions)
         self.start_upkeep(self._retention, self.leases.needed_from, **{"queue-agent": self.queue_agent.run()})
+
+    def _check_groups(self) -> None:
+        """Raise StorageGroupMissingError if a topic is in a storage group that is not here."""
+        known = self.options.storage_groups
+        if known is None:
+            return
+        for topic in [*self.catalog.topics(), *self.catalog.deleting()]:
+            for group in topic.groups:
+                if group is not None and group not in known:
+                    raise StorageGroupMissingError(topic.name, group)
 
     async def create_topic(
         self, name: str, partitions: int | None = None, config: TopicConfig | None = None, replicas: int = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import InvalidRequestError, UnavailableError
+from penstock.core.errors import ConfigError, InvalidRequestError, UnavailableError
 
 
 class UnknownTopicError(InvalidRequestError):
@@ -92,3 +92,14 @@ class LeaseSpentError(InvalidRequestError):
     """A lease has protected the same messages for the maximum time."""
 
     code = "lease_spent"
+
+
+class StorageGroupMissingError(ConfigError):
+    """A topic is in a storage group that is not there."""
+
+    code = "storage_group_missing"
+
+    def __init__(self, topic: str, group: int) -> None:
+        super().__init__(f"topic {topic!r} has partitions in storage group {group}, which is not there")
+        self.topic = topic
+        self.group = group

@@ -19,6 +19,8 @@ class BrokerOptions:
     """How a broker behaves; None is without limit."""
 
     group: int = 0  # the storage group of all tablets
+    # The storage groups that there are: a topic in another one is an error. None: that is not known.
+    storage_groups: frozenset[int] | None = None
     must_exist: bool = False  # a broker ran on this storage before: missing tablets are an error
     auto_create_topics: bool = True
     default_partitions: int = 1

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 from penstock.blob import BlobStorage, Disk, GroupConfig, GroupOptions, VDiskOptions, open_local_vdisk
+from penstock.broker.errors import StorageGroupMissingError
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError, DataMissingError
 from penstock.server.config import NodeConfig
@@ -31,22 +33,32 @@ async def open_storage(config: NodeConfig, directory: DataDirectory, group: int,
     storage = BlobStorage(clock=SystemClock(), random=random, open_vdisk=open_vdisk, options=options)
     storage.add_group(GroupConfig(group, layout.erasure, layout.disks), None if layout.formed else directory.note_formed)
     try:
-        life = await storage.life(group)
+        with start_errors(layout.disks):
+            life = await storage.life(group)
     except BaseException as error:
         await storage.close()
-        if isinstance(error, DataMissingError):
-            raise data_missing(error, layout.disks) from error
-        if isinstance(error, ConfigError) and not isinstance(error, (DirectoryInUseError, DirectoryUnusableError)):
+        known = (DirectoryInUseError, DirectoryMismatchError, DirectoryUnusableError)
+        if isinstance(error, ConfigError) and not isinstance(error, known):
             raise DirectoryMismatchError(str(error)) from error
         raise
     log.info("storage is open: %s, %d of %d disks", layout.erasure.value, len(life.vdisks), len(layout.disks))
     return storage
 
 
-def data_missing(error: DataMissingError, disks: Sequence[Path]) -> DirectoryMismatchError:
-    """The error of a node whose data is not all there."""
-    names = ", ".join(map(str, disks[:3]))
-    return DirectoryMismatchError(f"data is missing from {names}: {error}, with --accept-data-loss true")
+@contextmanager
+def start_errors(disks: Sequence[Path]) -> Iterator[None]:
+    """Raises what a broker misses on the storage of this node as an error of its data directory."""
+    try:
+        yield
+    except DataMissingError as error:
+        names = ", ".join(map(str, disks[:3]))
+        raise DirectoryMismatchError(f"data is missing from {names}: {error}, with --accept-data-loss true") from error
+    except StorageGroupMissingError as error:
+        worker = error.group + 1  # each has a group of its own
+        raise DirectoryMismatchError(
+            f"topic {error.topic!r} has partitions on worker {worker}; start with --workers {worker} or more, and delete such "
+            "topics before there are fewer"
+        ) from error
 
 
 async def _open_disk(group: GroupConfig, order: int, *, durable: bool, timeout_s: float) -> Disk:

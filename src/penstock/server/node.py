@@ -9,11 +9,10 @@ from dataclasses import replace
 from random import SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 
 from penstock.core.clock import SystemClock
-from penstock.core.errors import DataMissingError
 from penstock.server.broker_host import BrokerHost, MountConsole, broker_options
 from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
-from penstock.server.local_storage import data_missing, open_storage
+from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
 from penstock.server.security import tls_context
 from penstock.server.tracing import start_tracing
@@ -54,11 +53,10 @@ class Node:
             node._start_tracing()
             storage = await open_storage(config, directory, GROUP, random)
             node._closing.push_async_callback(storage.close)
-            options = replace(options, must_exist=directory.layout.started and not config.accept_data_loss)
-            try:
+            must_exist = directory.layout.started and not config.accept_data_loss
+            options = replace(options, must_exist=must_exist, storage_groups=frozenset({GROUP}))
+            with start_errors(directory.layout.disks):
                 await node._host.start(storage, options, random, directory.note_started)
-            except DataMissingError as error:
-                raise data_missing(error, directory.layout.disks) from error
             node._closing.push_async_callback(node._host.stop)
         except BaseException:
             await node._closing.aclose()

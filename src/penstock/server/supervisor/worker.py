@@ -17,12 +17,11 @@ from penstock import __version__
 from penstock.blob import BlobStorage
 from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
-from penstock.core.errors import DataMissingError
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
-from penstock.server.local_storage import data_missing, open_storage
+from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
 from penstock.server.security import tls_context
 from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket_directory
@@ -114,7 +113,8 @@ class WorkerNode:
         self._coordination.campaign()
         config, directory = self.config, self._directory
         options = broker_options(config, self._order.group)
-        options = replace(options, must_exist=directory.layout.started and not config.accept_data_loss)
+        must_exist = directory.layout.started and not config.accept_data_loss
+        options = replace(options, must_exist=must_exist, storage_groups=frozenset(self._order.groups.values()))
         if options.security is not None:
             secret = await asyncio.to_thread(node_secret, Path(self._order.data_dir), options.security.random)
             options = replace(options, security=replace(options.security, secret=secret))
@@ -122,9 +122,7 @@ class WorkerNode:
         observatory.watch_loop()
         host = BrokerHost(config, self.layout, observatory, self._mount_console)
         host.closing.push_async_callback(observatory.stop_watching_loop)
-        try:
+        with start_errors(directory.layout.disks):
             await host.start(storage, options, self._random, directory.note_started)
-        except DataMissingError as error:
-            raise data_missing(error, directory.layout.disks) from error
         self._closing.push_async_callback(host.stop)
         self.listeners.update(host.listeners)
