@@ -16,7 +16,7 @@ from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.expiry import Expiry
 from penstock.broker.groups.registry import CONSUMER, Groups
 from penstock.broker.groups.subscriptions import TopicsOfCatalog
-from penstock.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_PARTITIONS, check_not_internal
+from penstock.broker.internal_topics import INTERNAL_PARTITIONS, check_not_internal, internal_config
 from penstock.broker.leases import Leases, is_short_of_room
 from penstock.broker.namespace import Namespace, Tree
 from penstock.broker.options import BrokerOptions
@@ -173,7 +173,7 @@ class Broker(PartitionBroker):
         except UnknownTopicError:
             pass
         try:
-            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, INTERNAL_CONFIG, spread=self._led_nodes)
+            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, internal_config(name), spread=self._led_nodes)
         except TopicExistsError:
             # A concurrent request has created it.
             return self.catalog.topic(name)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.blob import BlobStorage
 from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
+from penstock.broker.schema_registry import SchemaRegistry
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
 from penstock.gateway.kafka import BrokerAddress, KafkaGateway, KafkaOptions
@@ -22,6 +23,7 @@ from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError, ListenError
 from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics import Observatory, Sources
+from penstock.server.schema_registry import make_listener, mount_registry
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
 
@@ -92,7 +94,9 @@ class BrokerHost:
                 self.listeners[name] = Listener(config.host, port)
             for gateway in streams.gateways:
                 self.observatory.watch("stream", gateway)
-            await self._listen_http(storage, broker, streams.engine, tls, self._mount_console)
+            registry = SchemaRegistry(broker)
+            await self._listen_schemas(registry, broker, tls)
+            await self._listen_http(storage, broker, registry, streams.engine, tls)
         except BaseException:
             await self.closing.aclose()
             raise
@@ -205,13 +209,25 @@ class BrokerHost:
         self._ydb_readers_of = gateway.readers_of
         self.observatory.watch("ydb", gateway)
 
+    async def _listen_schemas(self, registry: SchemaRegistry, broker: Broker, tls: SSLContext | None) -> None:
+        config = self.config
+        listener = make_listener(config, registry, broker, advertised_host(config), tls)
+        if listener is None:
+            return
+        try:
+            await listener.start()
+        except OSError as error:
+            raise cannot_listen("schema_registry_port", config.host, listener.port, error) from error
+        self.closing.push_async_callback(listener.stop)
+        self.listeners["schema_registry"] = Listener(config.host, listener.port)
+
     async def _listen_http(
         self,
         storage: BlobStorage,
         broker: Broker,
+        registry: SchemaRegistry,
         streams: StreamEngine | None,
         tls: SSLContext | None,
-        mount_console: Callable[[web.Application], None] | None,
     ) -> None:
         """Start the HTTP listener, last, so that it can show all the others."""
         config = self.config
@@ -228,7 +244,11 @@ class BrokerHost:
             host=config.host,
             port=config.http_port,
             advertised_host=advertised_host(config),
-            mounts=(partial(add_routes, observatory=self.observatory), *(() if mount_console is None else (mount_console,))),
+            mounts=(
+                partial(add_routes, observatory=self.observatory),
+                partial(mount_registry, registry=registry, broker=broker),
+                *(() if self._mount_console is None else (self._mount_console,)),
+            ),
             tls=tls,
         )
         if self._release_http is not None:
@@ -282,6 +302,7 @@ def listener_modules(config: NodeConfig) -> list[str]:
         "penstock.server.metrics.routes": config.http_port,
         "penstock.gateway.yt": config.yt_port,
         "penstock.gateway.ydb": config.ydb_port,
+        "penstock.gateway.schema_registry": config.http_port or config.schema_registry_port,
     }
     return [module for module, port in needed.items() if port is not None]
 
@@ -340,7 +361,7 @@ def _encrypted_listeners(config: NodeConfig) -> frozenset[str]:
 
 
 def _expected_listeners(config: NodeConfig) -> frozenset[str]:
-    names = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
+    names = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http", "schema_registry")
     return frozenset(name for name in names if getattr(config, f"{name}_port") is not None)
 
 

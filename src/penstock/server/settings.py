@@ -106,6 +106,13 @@ SETTINGS: Final = {
             "listener off. With sasl it requires a user and password, with tls_cert it uses TLS",
         ),
         Setting(
+            "schema_registry_port",
+            PORT,
+            "none",
+            "a port of its own for the schema registry, usually 8081; 0 picks a free one. The registry is also at "
+            "/schema-registry of the HTTP listener. JSON Schema and Protobuf need the extra: pip install 'penstock[schemas]'",
+        ),
+        Setting(
             "yt_port",
             PORT,
             "none",

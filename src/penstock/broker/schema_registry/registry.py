@@ -1,0 +1,350 @@
+"""The schema registry: schemas by subject, version and id, with Confluent's rules of registration and deletion.
+
+One change is in flight at a time. It is decided on the state that all records of the log give, and appended in one batch; the
+state follows by reading the log again. So a change whose answer was lost is there or not, and a repeated one finds what the first
+has done: no schema gets two ids, and no id goes to two schemas.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from penstock.broker.broker import Broker
+from penstock.broker.schema_registry.errors import (
+    incompatible,
+    operation_not_permitted,
+    reference_exists,
+    schema_not_found,
+    subject_not_found,
+    subject_not_soft_deleted,
+    subject_soft_deleted,
+    version_not_found,
+    version_not_soft_deleted,
+    version_soft_deleted,
+)
+from penstock.broker.schema_registry.names import check_subject, context_of, in_context
+from penstock.broker.schema_registry.parsed_schemas import ParsedSchemas
+from penstock.broker.schema_registry.records import (
+    CONFIG,
+    DELETE_SUBJECT,
+    MODE,
+    NOOP,
+    SCHEMA,
+    DeleteValue,
+    NoopValue,
+    RecordKey,
+    Reference,
+    SchemaValue,
+)
+from penstock.broker.schema_registry.settings import (
+    IMPORT,
+    check_writable,
+    checked_config,
+    checked_mode,
+    level_of,
+    setting_of,
+)
+from penstock.broker.schema_registry.state import RegistryState, Version, content_hash
+from penstock.broker.schema_registry.topic_log import Entry, SchemaLog
+from penstock.schemas import Conflict, Schema, is_transitive
+
+LATEST: Final = -1
+
+
+class NewSchema(msgspec.Struct, frozen=True, rename="camel"):
+    """A schema as it is sent. `id` and `version` are for imports."""
+
+    schema: str
+    schema_type: str | None = None
+    references: tuple[Reference, ...] | None = None
+    metadata: dict[str, Any] | None = None
+    rule_set: dict[str, Any] | None = None
+    id: int | None = None
+    version: int | None = None
+
+    def value(self, subject: str) -> SchemaValue:
+        """It as a version of a subject, without a number."""
+        references = self.references or ()
+        return SchemaValue(
+            subject, 0, 0, self.schema, (self.schema_type or "AVRO").upper(), references, self.metadata, self.rule_set
+        )
+
+
+class SchemaRegistry:
+    """The registry of a broker. Its state is loaded with the first request."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._log = SchemaLog(broker)
+        self._changing = asyncio.Lock()
+        self._state = RegistryState()
+        self._parsed = ParsedSchemas(self.version)
+
+    async def state(self) -> RegistryState:
+        """The state with everything that is in the log by now."""
+        partition = self._log.partition()
+        if partition is None:
+            return self._state
+        if partition.end_offset < self._state.next_offset:
+            self._state = RegistryState()  # the end of the log was lost, and given up
+        state = self._state
+        while state.next_offset < partition.end_offset:
+            next_offset = await self._log.read_on(partition, state.next_offset, state.apply)
+            state.next_offset = max(state.next_offset, next_offset)
+            await asyncio.sleep(0)
+        return state
+
+    async def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaValue:
+        """A version of a subject, or its latest."""
+        state = await self.state()
+        versions = state.subjects.get(subject, {}) if deleted else state.live(subject)
+        if not versions:
+            raise subject_not_found(subject)
+        number = max(versions) if number == LATEST else number
+        if number not in versions:
+            raise version_not_found(number)
+        return await self._value(versions[number])
+
+    async def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
+        """The numbers of a subject's versions."""
+        state = await self.state()
+        versions = state.subjects.get(subject, {})
+        numbers = sorted(
+            number
+            for number, version in versions.items()
+            if (version.deleted if deleted_only else deleted or not version.deleted)
+        )
+        if not numbers:
+            raise subject_not_found(subject)
+        return numbers
+
+    async def with_id(self, schema_id: int, context: str) -> SchemaValue:
+        """The schema with an id; deleted versions keep theirs, so that what was written with them can be read."""
+        state = await self.state()
+        for _, _, version in state.versions_of_id(context, schema_id, deleted=True):
+            return await self._value(version)
+        raise schema_not_found(f"{schema_id} ")
+
+    async def register(self, subject: str, new: NewSchema, *, normalize: bool = False) -> SchemaValue:
+        """Register a schema. One that the subject has already is returned with the id and version it has."""
+        check_subject(subject)
+        async with self._changing:
+            state = await self.state()
+            mode = check_writable(state, subject)
+            if (new.id is not None or new.version is not None) and mode != IMPORT:
+                raise operation_not_permitted(f"Subject {subject} is not in import mode")
+            value, schema = await self._canonical(state, subject, new, normalize)
+            if mode == IMPORT:
+                imported = self._imported(state, value, new)
+                await self._append_schema(imported)
+                return imported
+            known = await self._find(state, value, deleted=False)
+            if known is not None:
+                return known
+            level = level_of(state, subject)
+            conflict = await self._conflict(state, value, schema, level, list(state.live(subject).values()))
+            if conflict is not None:
+                raise incompatible(
+                    f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
+                    f"[{', '.join(conflict.messages(level))}]"
+                )
+            context = state.context(context_of(subject))
+            schema_id = context.by_content.get(content_hash(value), context.max_id + 1)
+            number = max(state.subjects.get(subject, {}), default=0) + 1
+            registered = msgspec.structs.replace(value, id=schema_id, version=number)
+            await self._append_schema(registered)
+            return registered
+
+    async def look_up(self, subject: str, new: NewSchema, *, normalize: bool = False, deleted: bool = False) -> SchemaValue:
+        """The version of a subject that has this schema."""
+        state = await self.state()
+        if not state.subjects.get(subject) or (not deleted and not state.live(subject)):
+            raise subject_not_found(subject)
+        value, _ = await self._canonical(state, subject, new, normalize)
+        known = await self._find(state, value, deleted=deleted)
+        if known is None:
+            raise schema_not_found()
+        return known
+
+    async def check(
+        self, subject: str, new: NewSchema, number: int | None, *, normalize: bool = False
+    ) -> tuple[str, Conflict | None]:
+        """Whether a schema could be registered as far as compatibility goes: with one version, or with those that the level
+        names. The level, and the first conflict."""
+        state = await self.state()
+        live = state.live(subject)
+        if number is not None and not live:
+            raise subject_not_found(subject)
+        number = max(live) if number == LATEST else number
+        if number is not None and number not in live:
+            raise version_not_found(number)
+        value, schema = await self._canonical(state, subject, new, normalize)
+        level = level_of(state, subject)
+        versions = list(live.values()) if number is None else [live[number]]
+        return level, await self._conflict(state, value, schema, level, versions)
+
+    async def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
+        """Delete a subject: first softly, then for good. Returns its versions."""
+        async with self._changing:
+            state = await self.state()
+            check_writable(state, subject)
+            versions, live = state.subjects.get(subject, {}), state.live(subject)
+            if not versions:
+                raise subject_not_found(subject)
+            if permanent and live:
+                raise subject_not_soft_deleted(subject)
+            if not permanent and not live:
+                raise subject_soft_deleted(subject)
+            numbers = sorted(versions if permanent else live)
+            for number in numbers:
+                self._check_unreferenced(state, subject, number)
+            if permanent:
+                await self._erase(state, subject, numbers)
+                return numbers
+            entries: list[Entry] = [(RecordKey(kind, subject), None) for kind in (CONFIG, MODE) if _is_set(state, kind, subject)]
+            deletion = msgspec.json.encode(DeleteValue(subject, numbers[-1]))
+            await self._append([(RecordKey(DELETE_SUBJECT, subject), deletion), *entries])
+            return numbers
+
+    async def delete_version(self, subject: str, number: int, *, permanent: bool) -> int:
+        """Delete one version: first softly, then for good. Returns its number."""
+        async with self._changing:
+            state = await self.state()
+            check_writable(state, subject)
+            versions, live = state.subjects.get(subject, {}), state.live(subject)
+            if not versions or (number == LATEST and not live):
+                raise subject_not_found(subject)
+            number = max(live) if number == LATEST else number
+            if number not in versions:
+                raise version_not_found(number)
+            if permanent and number in live:
+                raise version_not_soft_deleted(subject, number)
+            if not permanent and number not in live:
+                raise version_soft_deleted(subject, number)
+            self._check_unreferenced(state, subject, number)
+            if permanent:
+                await self._erase(state, subject, [number])
+            else:
+                value = await self._value(versions[number])
+                await self._append_schema(msgspec.structs.replace(value, deleted=True))
+            return number
+
+    async def set_config(self, subject: str | None, given: dict[str, Any] | None) -> dict[str, Any]:
+        """Change the settings of a subject, or of the registry; None deletes them. Returns what was set before, or is set now."""
+        async with self._changing:
+            state = await self.state()
+            before = state.configs.get(subject, {})
+            after = None if given is None else checked_config(given, before)
+            value = None if after is None else msgspec.json.encode({"subject": subject, **after})
+            await self._append([(RecordKey(CONFIG, subject), value)])
+            return before if after is None else after
+
+    async def set_mode(self, subject: str | None, mode: Any, *, force: bool = False) -> str:
+        """Change the mode of a subject, or of the registry; None deletes it. Returns what was set before, or is set now."""
+        async with self._changing:
+            state = await self.state()
+            before = state.modes.get(subject, "READWRITE")
+            after = None if mode is None else checked_mode(mode)
+            if after == IMPORT and before != IMPORT and not force:
+                has_schemas = any(state.subjects.values()) if subject is None else bool(state.live(subject))
+                if has_schemas:
+                    raise operation_not_permitted("Cannot import since found existing subjects; set force=true to import anyway")
+            value = None if after is None else msgspec.json.encode({"mode": after})
+            await self._append([(RecordKey(MODE, subject), value)])
+            return before if after is None else after
+
+    async def referenced_by(self, subject: str, number: int) -> list[int]:
+        """The ids of the schemas that refer to a version."""
+        value = await self.version(subject, number)
+        state = await self.state()
+        referrers = state.referrers.get((value.subject, value.version), set())
+        versions = (state.live(referrer).get(at) for referrer, at in referrers)
+        return sorted({version.id for version in versions if version is not None})
+
+    async def _value(self, version: Version) -> SchemaValue:
+        value = await self._log.value_at(version.offset)
+        return value if value.deleted == version.deleted else msgspec.structs.replace(value, deleted=version.deleted)
+
+    async def _canonical(self, state: RegistryState, subject: str, new: NewSchema, normalize: bool) -> tuple[SchemaValue, Schema]:
+        """A schema as it is stored and compared: in its canonical text, with the versions of its references."""
+        value = new.value(subject)
+        resolved: list[Reference] = []
+        for reference in value.references:
+            target = in_context(context_of(subject), reference.subject)
+            live = state.live(target)
+            number = max(live) if reference.version == LATEST and live else reference.version
+            resolved.append(Reference(reference.name, reference.subject, number))
+        value = msgspec.structs.replace(value, references=tuple(resolved))
+        schema = await self._parsed.parse(value)
+        normalize = normalize or setting_of(state, subject, "normalize") is True
+        return msgspec.structs.replace(value, schema=schema.text(normalize=normalize)), schema
+
+    async def _find(self, state: RegistryState, value: SchemaValue, *, deleted: bool) -> SchemaValue | None:
+        """The newest version of a subject with the content of a schema."""
+        schema_id = state.context(context_of(value.subject)).by_content.get(content_hash(value))
+        versions = state.subjects.get(value.subject, {}) if deleted else state.live(value.subject)
+        numbers = [number for number, version in versions.items() if version.id == schema_id]
+        return await self._value(versions[max(numbers)]) if numbers else None
+
+    async def _conflict(
+        self, state: RegistryState, value: SchemaValue, schema: Schema, level: str, versions: list[Version]
+    ) -> Conflict | None:
+        if level == "NONE" or not versions:
+            return None
+        earlier = sorted([await self._value(version) for version in versions], key=lambda item: -item.version)
+        group = setting_of(state, value.subject, "compatibilityGroup")
+        if group is not None:
+            earlier = [item for item in earlier if _property(item, group) == _property(value, group)]
+        return await self._parsed.conflict(schema, len(value.schema), earlier if is_transitive(level) else earlier[:1], level)
+
+    def _imported(self, state: RegistryState, value: SchemaValue, new: NewSchema) -> SchemaValue:
+        """A schema with the id and version that it had elsewhere."""
+        context = state.context(context_of(value.subject))
+        known_id = context.by_content.get(content_hash(value))
+        schema_id = new.id if new.id is not None else known_id or context.max_id + 1
+        users = context.users_of(schema_id)
+        if (users and known_id != schema_id) or not 0 < schema_id < 1 << 31:
+            raise operation_not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
+        versions = state.subjects.get(value.subject, {})
+        same = [number for number, version in versions.items() if version.id == schema_id]
+        number = new.version or (max(same) if same else max(versions, default=0) + 1)
+        if not 0 < number < 1 << 31 or (number in versions and versions[number].id != schema_id):
+            raise operation_not_permitted(f"Version {number} of subject {value.subject} has another schema")
+        return msgspec.structs.replace(value, id=schema_id, version=number)
+
+    def _check_unreferenced(self, state: RegistryState, subject: str, number: int) -> None:
+        for referrer, at in state.referrers.get((subject, number), ()):
+            if at in state.live(referrer):
+                raise reference_exists(f"{{magic=1,keytype=SCHEMA,subject={subject},version={number}}}")
+
+    async def _erase(self, state: RegistryState, subject: str, numbers: Iterable[int]) -> None:
+        """Delete versions for good. The highest ids are noted with it: compaction removes the records that had them."""
+        max_ids = {name: context.max_id for name, context in state.contexts.items()}
+        entries: list[Entry] = [(RecordKey(NOOP), msgspec.json.encode(NoopValue(max_ids)))]
+        entries += ((RecordKey(SCHEMA, subject, number), None) for number in numbers)
+        await self._append(entries)
+
+    async def _append_schema(self, value: SchemaValue) -> None:
+        key = RecordKey(SCHEMA, value.subject, value.version)
+        await self._append([(key, msgspec.json.encode(value))])
+
+    async def _append(self, entries: list[Entry]) -> None:
+        appending = asyncio.ensure_future(self._log.append(entries))
+        try:
+            await asyncio.shield(appending)
+        except asyncio.CancelledError:
+            # The next change is decided on what becomes of this one, also if its caller is gone.
+            await asyncio.wait([appending])
+            raise
+        await self.state()
+
+
+def _is_set(state: RegistryState, kind: str, subject: str) -> bool:
+    return subject in (state.configs if kind == CONFIG else state.modes)
+
+
+def _property(value: SchemaValue, name: str) -> Any:
+    return ((value.metadata or {}).get("properties") or {}).get(name)

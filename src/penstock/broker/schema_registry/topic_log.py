@@ -1,0 +1,101 @@
+"""The topic `_schemas` as the registry's log: records are appended in batches, each all or nothing, and read back by offset."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from penstock.broker.broker import Broker
+from penstock.broker.errors import UnknownTopicError
+from penstock.broker.internal_topics import SCHEMAS_TOPIC, internal_config
+from penstock.broker.schema_registry.records import RecordKey, SchemaValue, unpack_schema
+from penstock.core.errors import CorruptionError
+from penstock.core.record_format import framed, packed_record
+from penstock.kernels.record_scan import KEY_AT, KEY_SIZE, OFFSET_DELTA, VALUE_AT, VALUE_SIZE
+from penstock.queue import Partition, joined, scan_batch, split_batches
+
+READ_BYTES: Final = 256 << 10  # that are applied in one turn of the event loop
+CACHE_BYTES: Final = 32 << 20
+
+Entry = tuple[RecordKey, bytes | None]
+Apply = Callable[[int, bytes | None, bytes | None], None]
+
+
+class SchemaLog:
+    """Appends records and reads them. Values that were read lately are in memory."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._cache: OrderedDict[int, SchemaValue] = OrderedDict()
+        self._cached_bytes = 0
+
+    def partition(self) -> Partition | None:
+        """The partition of the topic; None while nothing was ever registered. Raises what Broker.partition does."""
+        try:
+            topic = self._broker.catalog.topic(SCHEMAS_TOPIC)
+        except UnknownTopicError:
+            return None
+        return self._broker.partition(topic, 0)
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Store records, all of them or none; they are durable when this returns. After an error they may be stored or not."""
+        topic = await self._broker.internal_topic(SCHEMAS_TOPIC)
+        if topic.config.own != internal_config(SCHEMAS_TOPIC).own:
+            # Made by a client for a registry of its own, maybe with a retention that would delete schemas.
+            topic = await self._broker.configure_topic(SCHEMAS_TOPIC, internal_config(SCHEMAS_TOPIC))
+        now_ms = int(self._broker.clock.wall() * 1000)
+        records = [packed_record(number, value, key=key.pack()) for number, (key, value) in enumerate(entries)]
+        await self._broker.produce(topic, 0, framed(b"".join(records), len(records), (now_ms, now_ms)))
+
+    async def read_on(self, partition: Partition, offset: int, apply: Apply) -> int:
+        """Apply the batches from the one that holds an offset on, some at a time. Returns the offset after them."""
+        read = await partition.read(offset, READ_BYTES)
+        for batch in split_batches(joined(read)):
+            _visit(batch, apply)
+        return read.next_offset
+
+    async def value_at(self, offset: int) -> SchemaValue:
+        """The schema of the record at an offset."""
+        value = self._cache.get(offset)
+        if value is not None:
+            self._cache.move_to_end(offset)
+            return value
+        partition = self.partition()
+        found: list[SchemaValue] = []
+
+        def take(at: int, _: bytes | None, raw: bytes | None) -> None:
+            if at == offset and raw is not None:
+                found.append(unpack_schema(raw))
+
+        if partition is not None:
+            read = await partition.read(offset, 1)
+            for batch in split_batches(joined(read)):
+                _visit(batch, take)
+        if not found:
+            raise CorruptionError(f"the schema at offset {offset} of {SCHEMAS_TOPIC} is not there any more")
+        self._keep(offset, found[0])
+        return found[0]
+
+    def _keep(self, offset: int, value: SchemaValue) -> None:
+        if offset not in self._cache:
+            self._cached_bytes += len(value.schema)
+        self._cache[offset] = value
+        while self._cached_bytes > CACHE_BYTES:
+            _, evicted = self._cache.popitem(last=False)
+            self._cached_bytes -= len(evicted.schema)
+
+
+def _octets(records: memoryview, at: int, size: int) -> bytes | None:
+    return None if size < 0 else bytes(records[at : at + size])
+
+
+def _visit(batch: memoryview, apply: Apply) -> None:
+    """Apply all records of a batch."""
+    scanned = scan_batch(batch)
+    if scanned is None:
+        return
+    records, base = scanned.records, scanned.header.base_offset
+    for row in scanned.table.tolist():
+        key = _octets(records, row[KEY_AT], row[KEY_SIZE])
+        apply(base + row[OFFSET_DELTA], key, _octets(records, row[VALUE_AT], row[VALUE_SIZE]))

@@ -1,0 +1,49 @@
+"""Starts the schema registry of a node: on a port of its own if one is set, and below a path of the HTTP listener."""
+
+from __future__ import annotations
+
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Final
+
+from penstock.broker import Broker
+from penstock.broker.schema_registry import SchemaRegistry
+from penstock.server.config import NodeConfig
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from penstock.gateway.schema_registry import RegistryCaller, SchemaRegistryListener
+
+PATH: Final = "/schema-registry"
+
+
+def make_listener(
+    config: NodeConfig, registry: SchemaRegistry, broker: Broker, advertised_host: str, tls: SSLContext | None
+) -> SchemaRegistryListener | None:
+    """The listener of the registry alone; None if it has no port."""
+    if config.schema_registry_port is None:
+        return None
+    # It takes a while to import, and not every node listens.
+    from penstock.gateway.schema_registry import SchemaRegistryListener
+
+    return SchemaRegistryListener(
+        registry,
+        broker,
+        host=config.host,
+        port=config.schema_registry_port,
+        advertised_host=advertised_host,
+        drain_timeout_s=config.drain_timeout_s,
+        tls=tls,
+    )
+
+
+def mount_registry(app: web.Application, registry: SchemaRegistry, broker: Broker) -> None:
+    """Serve the registry on the HTTP listener, to those whom it has signed in."""
+    from penstock.gateway.schema_registry import RegistryCaller, registry_app
+    from penstock.server.http import caller_of
+
+    async def registry_caller(request: web.Request) -> RegistryCaller:
+        caller = caller_of(request)
+        return RegistryCaller(caller.principal, caller.host, caller.access)
+
+    app.add_subapp(PATH, registry_app(registry, broker, registry_caller))

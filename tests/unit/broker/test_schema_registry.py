@@ -1,0 +1,188 @@
+"""The schema registry on a simulated broker: ids, versions and deletions, over restarts and crashes at any step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.broker import TopicConfig
+from penstock.broker.errors import InvalidTopicNameError
+from penstock.broker.schema_registry import LATEST, NewSchema, Reference, RegistryError, SchemaRegistry
+from penstock.testing.sim_loop import ProcessDiedError, run_simulation
+from tests.sim_broker import SimBroker
+
+
+def avro(*fields: str, name: str = "R") -> NewSchema:
+    """A record of integers."""
+    of_fields = [{"name": field, "type": "int", "default": 0} for field in fields]
+    return NewSchema(json.dumps({"type": "record", "name": name, "fields": of_fields}))
+
+
+def on_registry(scenario: Callable[[SimBroker, SchemaRegistry], Awaitable[None]]) -> None:
+    """Run a scenario on an empty registry."""
+
+    async def run() -> None:
+        host = await SimBroker().start()
+        await host.do(scenario(host, SchemaRegistry(host.broker)))  # type: ignore[arg-type]
+        await host.stop()
+
+    run_simulation(run(), seed=0)
+
+
+async def refused(work: Awaitable[object]) -> int:
+    """The number of the error that something ends with."""
+    with pytest.raises(RegistryError) as raised:
+        await work
+    return raised.value.number
+
+
+def test_one_schema_has_one_id_in_all_subjects_and_versions_count_per_subject() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        first = await registry.register("a-value", avro("x"))
+        again = await registry.register("a-value", avro("x"))
+        other = await registry.register("b-value", avro("x"))
+        second = await registry.register("a-value", avro("x", "y"))
+        assert [(value.id, value.version) for value in (first, again, other, second)] == [(1, 1), (1, 1), (1, 1), (2, 2)]
+        assert (await registry.version("a-value", LATEST)).version == 2
+        fresh = SchemaRegistry(host.broker)  # as after a restart: from the topic alone
+        assert await fresh.versions("a-value") == [1, 2]
+        assert (await fresh.register("c-value", avro("x", "y"))).id == 2
+
+    on_registry(scenario)
+
+
+def test_contexts_have_ids_of_their_own() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("a", avro("x"))
+        await registry.register("a", avro("x", "y"))
+        assert (await registry.register(":.other:a", avro("x", "y"))).id == 1
+        assert json.loads((await registry.with_id(1, ".other")).schema)["fields"][1]["name"] == "y"
+
+    on_registry(scenario)
+
+
+def test_a_deleted_version_is_found_by_id_until_it_is_deleted_for_good_and_its_id_is_not_given_again() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("a", avro("x"))
+        assert await refused(registry.delete_subject("a", permanent=True)) == 40405
+        assert await registry.delete_subject("a", permanent=False) == [1]
+        assert await refused(registry.version("a", 1)) == 40401
+        assert await refused(registry.delete_subject("a", permanent=False)) == 40404
+        assert (await registry.with_id(1, ".")).schema
+        assert (await registry.register("a", avro("x"))).version == 2
+        assert await registry.delete_subject("a", permanent=False) == [2]
+        assert await registry.delete_subject("a", permanent=True) == [1, 2]
+        assert await refused(registry.with_id(1, ".")) == 40403
+        fresh = SchemaRegistry(host.broker)
+        assert (await fresh.register("a", avro("z"))).id == 2
+
+    on_registry(scenario)
+
+
+def test_a_version_that_others_refer_to_is_not_deleted() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("address", avro("x", name="Address"))
+        person = '{"type":"record","name":"P","fields":[{"name":"home","type":"Address"}]}'
+        new = NewSchema(person, references=(Reference("Address", "address", LATEST),))
+        value = await registry.register("person", new)
+        assert value.references == (Reference("Address", "address", 1),)
+        assert await registry.referenced_by("address", 1) == [value.id]
+        assert await refused(registry.delete_subject("address", permanent=False)) == 42206
+        missing = NewSchema(person, references=(Reference("Address", "nowhere", 1),))
+        assert await refused(registry.register("person", missing)) == 42201
+
+    on_registry(scenario)
+
+
+def test_levels_decide_which_versions_count_and_in_which_direction() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        needed = NewSchema('{"type":"record","name":"R","fields":[{"name":"x","type":"int"}]}')
+        empty = NewSchema('{"type":"record","name":"R","fields":[]}')
+        await registry.register("a", needed)
+        await registry.register("a", empty)
+        assert await refused(registry.register("a", NewSchema('"string"'))) == 409
+        level, conflict = await registry.check("a", needed, LATEST)
+        assert (level, conflict is None) == ("BACKWARD", False)
+        await registry.set_config("a", {"compatibility": "FORWARD"})
+        assert (await registry.check("a", needed, None))[1] is None
+        await registry.set_config(None, {"compatibility": "FULL_TRANSITIVE"})
+        await registry.set_config("a", None)
+        assert (await registry.check("a", empty, None))[1] is not None  # the first version needs x
+        await registry.set_config("a", {"compatibility": "NONE"})
+        assert (await registry.register("a", NewSchema('"string"'))).version == 3
+        assert await refused(registry.set_config("a", {"compatibility": "SIDEWAYS"})) == 42203
+
+    on_registry(scenario)
+
+
+def test_modes_forbid_changes_and_let_ids_be_imported() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.set_mode(None, "READONLY")
+        assert await refused(registry.register("a", avro("x"))) == 42205
+        await registry.set_mode(None, None)
+        imported = NewSchema('"int"', id=70, version=7)
+        assert await refused(registry.register("a", imported)) == 42205
+        await registry.set_mode("a", "IMPORT")
+        value = await registry.register("a", imported)
+        assert (value.id, value.version) == (70, 7)
+        assert await refused(registry.register("a", NewSchema('"long"', id=70, version=8))) == 42205
+        await registry.set_mode("a", "READWRITE")
+        assert (await registry.register("b", NewSchema('"long"'))).id == 71
+        assert await refused(registry.set_mode("b", "IMPORT")) == 42205
+
+    on_registry(scenario)
+
+
+def test_the_topic_is_the_brokers_own_and_records_of_other_registries_are_read() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("a", avro("x"))
+        with pytest.raises(InvalidTopicNameError):
+            host.broker.route("_schemas", 0)
+        with pytest.raises(InvalidTopicNameError):
+            await host.broker.delete_topic("_schemas")
+        state = await registry.state()
+        value = '{"subject":"k","version":3,"id":9,"references":null,"schema":"\\"int\\"","deleted":false,"guid":"g","ts":1}'
+        state.apply(state.next_offset, b'{"keytype":"SCHEMA","subject":"k","version":3,"magic":1}', value.encode())
+        assert state.live("k")[3].id == 9
+        state.apply(state.next_offset, b'{"keytype":"DELETE_SUBJECT","subject":"k","magic":0}', b'{"subject":"k","version":3}')
+        state.apply(state.next_offset, b"noise", b"noise")
+        assert (state.live("k"), state.unreadable) == ({}, 1)
+
+    on_registry(scenario)
+
+
+def test_a_schemas_topic_that_a_client_made_is_compacted_from_the_first_registration_on() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await host.broker.catalog.create("_schemas", 1, TopicConfig({"retention.ms": "1000"}))
+        await host.broker._host(host.broker.catalog.topics())
+        await registry.register("a", avro("x"))
+        assert host.broker.catalog.topic("_schemas").config["cleanup.policy"] == "compact"
+
+    on_registry(scenario)
+
+
+def test_a_crash_at_any_step_gives_no_schema_two_ids_and_no_id_two_schemas() -> None:
+    async def run() -> None:
+        for step in range(0, 120, 3):
+            host = await SimBroker().start()
+            registry = SchemaRegistry(host.broker)
+            told = {"x": (await host.do(registry.register("s", avro("x")))).id}
+            host.process.crash_at_step(host.process.steps + step)
+            try:
+                for field in ("y", "z"):
+                    told[field] = (await host.do(registry.register("s", avro("x", field)))).id
+                host.process.crash()
+            except ProcessDiedError:
+                pass
+            await host.start()
+            registry = SchemaRegistry(host.broker)
+            ids = {field: (await host.do(registry.register("s", avro("x", field)))).id for field in ("z", "w", "y")}
+            ids["x"] = (await host.do(registry.register("s", avro("x")))).id
+            assert {field: ids[field] for field in told} == told
+            assert len(set(ids.values())) == len(ids)
+            assert len(await host.do(registry.versions("s"))) == len(ids)
+            await host.stop()
+
+    run_simulation(run(), seed=0)
