@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import isinf
 from typing import Any, Final
 
 from penstock.schemas.errors import InvalidSchemaError
@@ -33,7 +34,7 @@ def read_json(text: str) -> Any:
         elif first != '"':
             depth -= 1
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except ValueError as error:
         raise InvalidSchemaError(f"the schema is not JSON: {error}") from None
 
@@ -41,6 +42,13 @@ def read_json(text: str) -> Any:
 def write_json(value: Any, *, sort_keys: bool = False) -> str:
     """JSON without spaces, which is what schemas are compared by."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=sort_keys)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return number
 
 
 def _refuse_constant(name: str) -> None:

@@ -48,5 +48,11 @@ def _parse_avro(text: str, references: Mapping[str, Any]) -> Schema:
     return AvroSchema.parse(text, references)
 
 
-_PARSERS: Final[dict[str, Callable[[str, Mapping[str, Any]], Schema]]] = {"AVRO": _parse_avro}
+def _parse_json(text: str, references: Mapping[str, Any]) -> Schema:
+    from penstock.schemas.json_schema import JsonSchema
+
+    return JsonSchema.parse(text, references)
+
+
+_PARSERS: Final[dict[str, Callable[[str, Mapping[str, Any]], Schema]]] = {"AVRO": _parse_avro, "JSON": _parse_json}
 KINDS: Final = tuple(_PARSERS)

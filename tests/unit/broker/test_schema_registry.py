@@ -156,7 +156,7 @@ def test_the_topic_is_the_brokers_own_and_records_of_other_registries_are_read()
 def test_a_schemas_topic_that_a_client_made_is_compacted_from_the_first_registration_on() -> None:
     async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
         await host.broker.catalog.create("_schemas", 1, TopicConfig({"retention.ms": "1000"}))
-        await host.broker._host(host.broker.catalog.topics())
+        await host.broker._host_all()
         await registry.register("a", avro("x"))
         assert host.broker.catalog.topic("_schemas").config["cleanup.policy"] == "compact"
 
