@@ -281,6 +281,20 @@ def test_avro_values_become_columns(gateway: RunningGateway, topic: str) -> None
     assert found == [{"id": 7, "name": "ann"}, None, {"id": 7, "name": None}, None]
 
 
+@pytest.mark.parametrize("how", ["null", "fail"])
+def test_framed_values_without_a_registry_are_an_error_that_names_the_framing(
+    gateway: RunningGateway, topic: str, how: str
+) -> None:
+    produce(gateway.bootstrap, topic, [b"\0\0\0\0\7" + b'{"id": 1}'] * 3)
+    columns = schema("value", "offset", value=StructType([StructField("id", LongType())]))
+    with pytest.raises(MalformedValueError, match="Confluent's serializers write with schema 7 of a registry"):
+        read(gateway.bootstrap, columns, subscribe=topic, valueFormat="json", onMalformed=how)
+    produce(gateway.bootstrap, topic, [b'{"id": 2}'])
+    if how == "null":
+        found = values(read(gateway.bootstrap, columns, subscribe=topic, valueFormat="json", onMalformed=how))
+        assert found == [None, None, None, {"id": 2}]
+
+
 def test_values_are_decoded_only_to_a_struct() -> None:
     with pytest.raises(OptionError, match="decodes values to a struct"):
         batch_reader("h:1", schema(), subscribe="t", valueFormat="json")

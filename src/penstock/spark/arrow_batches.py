@@ -10,8 +10,10 @@ import pyarrow as pa
 from penstock.kafka.client import TopicPartition
 from penstock.kernels.arrow_decode import ArrowRoom, OctetsRoom
 from penstock.spark.columns import Layout
+from penstock.spark.errors import MalformedValueError
+from penstock.spark.framing import framing_hint
 from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, MalformedValue
-from penstock.spark.value_formats import ValueFormat
+from penstock.spark.value_format import ValueFormat
 
 ROWS_MAX: Final = 1 << 16
 BYTES_MAX: Final = 16 << 20
@@ -108,11 +110,9 @@ class ArrowBatchBuilder:
 
     def _dead(self, bad: list[MalformedValue]) -> pa.RecordBatch:
         assert self._values is not None
-        form = self._factory.value_format
-        before, after = (len(affix) for affix in form.wrapping[:2]) if form is not None and form.wrapping is not None else (0, 0)
         rows = np.array([value.row for value in bad])
-        text, starts = memoryview(self._values.text).cast("B"), self._values.offsets
-        values = [bytes(text[int(starts[row]) + before : int(starts[row + 1]) - after]) for row in rows]
+        values = [self._stored_value(self._values, int(row)) for row in rows]
+        reasons = [f"{one.reason}{framing_hint(value)}" for one, value in zip(bad, values, strict=True)]
         keys = pa.nulls(len(rows), pa.binary()) if self._keys is None else self._keys.array(pa.binary()).take(pa.array(rows))
         return pa.RecordBatch.from_arrays(
             [
@@ -122,7 +122,7 @@ class ArrowBatchBuilder:
                 pa.array(self._timestamps.array[rows], pa.int64()).cast(pa.timestamp("us", "UTC")),
                 keys,
                 pa.array(values, pa.binary()),
-                pa.array([value.reason[:REASON_CHARACTERS] for value in bad], pa.string()),
+                pa.array([reason[:REASON_CHARACTERS] for reason in reasons], pa.string()),
             ],
             schema=DEAD_SCHEMA,
         )
@@ -152,7 +152,24 @@ class ArrowBatchBuilder:
         form = self._factory.value_format
         if form is None:
             return values.array(kind)
-        return form.decode(values.text, values.offsets, values.valid, self._offsets.array)
+        try:
+            column = form.decode(values.text, values.offsets, values.valid, self._offsets.array)
+        except MalformedValueError as error:
+            raise MalformedValueError(f"{error}{framing_hint(self._stored_value(values, 0))}") from error
+        rows, nulls = self.room.rows, values.room.nulls
+        if form.malformed is None and column.null_count == rows > nulls:
+            # Not one could be decoded: this is no bad value, but the wrong format.
+            hints = {framing_hint(self._stored_value(values, row)) for row in range(rows) if nulls == 0}
+            if hints and "" not in hints:
+                raise MalformedValueError(f"no value of this batch can be decoded{min(hints)}")
+        return column
+
+    def _stored_value(self, values: _Octets, row: int) -> bytes:
+        """The bytes of a value as they were stored."""
+        form = self._factory.value_format
+        before, after = (len(affix) for affix in form.wrapping[:2]) if form is not None and form.wrapping is not None else (0, 0)
+        text, starts = memoryview(values.text).cast("B"), values.offsets
+        return bytes(text[int(starts[row]) + before : int(starts[row + 1]) - after])
 
     def _header_column(self, kind: pa.DataType) -> pa.Array:
         assert self._headers is not None

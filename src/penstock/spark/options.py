@@ -47,9 +47,11 @@ OPTIONS: Final = (
     "subscribe",
     "subscribePattern",
     "valueFormat",
+    "valueRegistry",
     "valueSchema",
 )
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+VALUE_FORMATS: Final = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
 FETCH_BYTES: Final = 16 << 20
 _DELAY: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 _DELAY_S: Final = {"ms": 0.001, None: 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -106,6 +108,7 @@ class ReadOptions:
     columns: tuple[str, ...] = COLUMNS[:-1]
     value_format: str | None = None
     value_schema: str | None = None
+    value_registry: str | None = None
     fails_on_malformed: bool = False
 
 
@@ -148,6 +151,7 @@ def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
         columns=_columns(options),
         value_format=value_format,
         value_schema=value_schema,
+        value_registry=options.get("valueregistry"),
         fails_on_malformed=choice(options, "onMalformed", "null", "fail") == "fail",
     )
 
@@ -291,6 +295,6 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _value_format(options: Mapping[str, str]) -> tuple[str | None, str | None]:
     if "valueformat" not in options:
-        _refuse(options, ("valueSchema", "onMalformed"), "it goes with valueFormat")
+        _refuse(options, ("valueSchema", "valueRegistry", "onMalformed"), "it goes with valueFormat")
         return None, None
-    return choice(options, "valueFormat", "json", "avro"), options.get("valueschema")
+    return choice(options, "valueFormat", *VALUE_FORMATS), options.get("valueschema")

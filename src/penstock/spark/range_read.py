@@ -59,7 +59,7 @@ def _decode(
 def _decode_all(
     source: ByteSource, options: ReadOptions, layout: Layout, offset_range: OffsetRange, finish: Callable[[ArrowBatchBuilder], T]
 ) -> Iterator[T]:
-    form = value_format(options.value_format, layout.value_type, options.value_schema, fails=options.fails_on_malformed)
+    form = value_format(options, layout.value_type, fails=options.fails_on_malformed)
     factory = ArrowBatchFactory(layout, offset_range.topic_partition, form)
     decoder = BatchDecoder(offset_range.start, offset_range.stop, Decompressor(), options.is_committed, options.checks_crcs)
     rows = None

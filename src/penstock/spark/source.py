@@ -49,7 +49,7 @@ class PenstockDataSource(DataSource):
     def schema(self) -> str:
         # Batch and stream differ in options, not in columns, and which of them this is cannot be known here.
         options = read_options(self.options, "any")
-        return default_schema(options, value_type_of(options.value_format, options.value_schema))
+        return default_schema(options, value_type_of(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(*self._read(schema, "batch"))
@@ -81,7 +81,7 @@ class PenstockDataSource(DataSource):
     def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
         options = read_options(self.options, wanted)
         columns = layout(schema, options)
-        value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # fails here, not in a task
+        value_format(options, columns.value_type, fails=False)  # fails here, not in a task
         return options, columns
 
 

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.json
 
+from penstock.spark.arrow_types import arrow_type
 from penstock.spark.avro_format import AvroFormat, BeyondProgramError, avro_type
+from penstock.spark.debezium_format import DebeziumFormat, envelope_type, row_schema, row_type
 from penstock.spark.errors import MalformedValueError, OptionError
+from penstock.spark.framing import FramedFormat, RegisteredSchema, SchemaRegistry
+from penstock.spark.json_maps import MapJsonFormat, has_map, without_maps
 from penstock.spark.malformed import MalformedValue
+from penstock.spark.options import ReadOptions
+from penstock.spark.value_format import ValueFormat
 
+DEBEZIUM: Final = "debezium-"
 Decode = Callable[[int, int], pa.Array]
-
-
-class ValueFormat(Protocol):
-    """Decodes values to a column."""
-
-    wrapping: tuple[bytes, bytes, bytes] | None
-    """What stands before and after each value, and in place of a null, in the text to decode."""
-    malformed: list[MalformedValue] | None
-    """Where there is a list, `decode` adds the values to it that are null only because they could not be decoded."""
-
-    def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
-        """One row for each value; `offsets` are those of the records, for errors."""
-        ...
 
 
 class JsonFormat:
@@ -101,14 +95,42 @@ def decode_valid_values(
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
 
-def value_format(name: str | None, kind: pa.DataType | None, schema: str | None, *, fails: bool) -> ValueFormat | None:
+def value_format(options: ReadOptions, kind: pa.DataType | None, *, fails: bool) -> ValueFormat | None:
     """The decoder for values of `kind`; None if they stay bytes."""
+    name, schema = options.value_format, options.value_schema
     if name is None or kind is None:
         return None
-    if name == "json":
+    encoding, is_event = name.removeprefix(DEBEZIUM), name.startswith(DEBEZIUM)
+    inner = envelope_type(kind, wrapped=encoding == "json") if is_event else kind
+    if options.value_registry is not None:
+
+        def make(registered: RegisteredSchema) -> ValueFormat:
+            return _registered_format(registered, inner)
+
+        form: ValueFormat = FramedFormat(inner, SchemaRegistry(options.value_registry), make, fails=fails)
+    elif encoding == "json":
+        form = json_format(inner, fails=fails)
+    elif schema is None:
+        raise OptionError(f"valueFormat {name} needs valueSchema: the schema that the values were written with")
+    elif encoding == "protobuf":
+        from penstock.spark.protobuf_format import ProtobufFormat
+
+        form = ProtobufFormat(kind, schema, fails=fails)
+    else:
+        form = _avro_format(schema, None if is_event else kind, fails=fails)
+    return DebeziumFormat(kind, form, fails=fails) if is_event else form
+
+
+def json_format(kind: pa.DataType, *, fails: bool) -> ValueFormat:
+    """The decoder for JSON; maps are not known to the compiled one."""
+    if not has_map(kind):
         return JsonFormat(kind, fails=fails)
-    if schema is None:
-        raise OptionError("valueFormat avro needs valueSchema: the schema that the values were written with")
+    return MapJsonFormat(kind, JsonFormat(without_maps(kind), fails=fails))
+
+
+def _avro_format(schema: str, kind: pa.DataType | None, *, fails: bool) -> ValueFormat:
+    """The decoder for Avro; without a kind, to what the schema says."""
+    kind = arrow_type(avro_type(schema)) if kind is None else kind
     try:
         return AvroFormat(kind, schema, fails=fails)
     except BeyondProgramError:
@@ -117,10 +139,28 @@ def value_format(name: str | None, kind: pa.DataType | None, schema: str | None,
         return AnyAvroFormat(kind, schema, fails=fails)
 
 
-def value_type_of(name: str | None, schema: str | None) -> str | None:
+def _registered_format(registered: RegisteredSchema, kind: pa.DataType) -> ValueFormat:
+    if registered.references:
+        raise OptionError("a schema of the registry refers to others, which is not supported; leave values as bytes")
+    if registered.kind == "JSON":
+        return json_format(kind, fails=False)
+    if registered.kind != "AVRO":
+        raise OptionError(f"a schema of the registry is of type {registered.kind}; AVRO and JSON are decoded")
+    return _avro_format(registered.text, None, fails=False)
+
+
+def value_type_of(options: ReadOptions) -> str | None:
     """The Spark type, as DDL, of decoded values; None if they stay bytes."""
+    name, schema = options.value_format, options.value_schema
     if name is None:
         return None
     if schema is None:
         raise OptionError(f"valueFormat {name} needs to know the columns: give valueSchema, or a schema with value as a struct")
-    return avro_type(schema) if name == "avro" else f"STRUCT<{schema}>"
+    if name == "protobuf":
+        from penstock.spark.protobuf_format import protobuf_type
+
+        return protobuf_type(schema)
+    is_avro = name.endswith("avro")
+    if not name.startswith(DEBEZIUM):
+        return avro_type(schema) if is_avro else f"STRUCT<{schema}>"
+    return row_type(avro_type(row_schema(schema)).removeprefix("STRUCT<").removesuffix(">") if is_avro else schema)

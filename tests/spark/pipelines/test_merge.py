@@ -126,6 +126,31 @@ def test_a_history_has_every_version(spark: SparkSession, gateway: RunningGatewa
     assert found == expected
 
 
+def test_a_table_follows_the_change_events_of_a_database(
+    spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path
+) -> None:
+    table = {"merge": {"key": ["id"], "delete": {"column": "__op"}}, "metadata": "none"}
+    value = {"format": "debezium-json", "schema": "id BIGINT, page STRING"}
+    spec = declare(gateway.bootstrap, tmp_path, topic, "delta", table=table, source={"topics": [topic], "value": value})
+    events = [("r", None, "a"), ("u", "a", "b"), ("d", "b", None), ("c", None, "c")]
+    producer = confluent_kafka.Producer({"bootstrap.servers": gateway.bootstrap})
+    for number in range(5):
+        for op, before, after in events[: number + 1]:
+            row = {
+                "before": before and {"id": number, "page": before},
+                "after": after and {"id": number, "page": after},
+                "op": op,
+            }
+            producer.produce(topic, json.dumps(row), key=json.dumps({"id": number}), partition=0)
+            if op == "d":
+                producer.produce(topic, None, key=json.dumps({"payload": {"id": number}}), partition=0)
+    assert producer.flush(20) == 0
+    (done,) = run(spark, spec)
+    assert (done.rows_read, done.dead_letters) == (17, 0)
+    assert pages("delta", tmp_path) == {0: "a", 1: "b", 3: "c", 4: "c"}
+    assert "__op" not in read_table("delta", tmp_path / "lake").column_names
+
+
 def test_counts_that_change_are_updated_in_the_table(
     spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path
 ) -> None:

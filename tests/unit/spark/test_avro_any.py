@@ -16,7 +16,9 @@ import pytest
 from penstock.spark.avro_any import AnyAvroFormat
 from penstock.spark.avro_format import avro_type
 from penstock.spark.errors import MalformedValueError
-from penstock.spark.value_formats import ValueFormat, value_format
+from penstock.spark.options import read_options
+from penstock.spark.value_format import ValueFormat
+from penstock.spark.value_formats import value_format
 
 LINE = {"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}]}
 SCHEMA = {
@@ -67,7 +69,8 @@ def encoded(record: dict[str, Any]) -> bytes:
 
 
 def decoder(*, fails: bool = False) -> ValueFormat:
-    found = value_format("avro", KIND, json.dumps(SCHEMA), fails=fails)
+    given = {"subscribe": "t", "bootstrap.servers": "h:1", "valueFormat": "avro", "valueSchema": json.dumps(SCHEMA)}
+    found = value_format(read_options(given, "any"), KIND, fails=fails)
     assert isinstance(found, AnyAvroFormat)
     return found
 

@@ -16,7 +16,7 @@ from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, MalformedVa
 from penstock.spark.pipelines.load_files import Part
 from penstock.spark.pipelines.load_locations import FileLocation
 from penstock.spark.pipelines.spec import FilesSpec
-from penstock.spark.pipelines.value_decoding import decode_column
+from penstock.spark.value_format import decode_column
 from penstock.spark.value_formats import JsonFormat
 
 ROWS: Final = 1 << 16

@@ -159,6 +159,14 @@ class Section:
             self.blame(name, str(error))
             return text
 
+    def file_content(self, name: str, path: str) -> bytes | None:
+        """The content of a file beside the pipeline's."""
+        try:
+            return (Path(self._origin.file).resolve().parent / path).read_bytes()
+        except OSError as error:
+            self.blame(name, f"{path} cannot be read: {error}")
+            return None
+
     def section(self, name: str) -> Section | None:
         """A nested mapping."""
         value = self.raw(name)

@@ -39,10 +39,12 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
-    """How values are decoded; a raw one stays bytes. For Avro the schema is JSON, for JSON it is DDL."""
+    """How values are decoded; a raw one stays bytes. For Avro the schema is JSON, for JSON it is DDL. `registry` is where the
+    schemas of framed values are."""
 
     format: str = "raw"
     schema: str | None = None
+    registry: str | None = field(default=None, repr=False)  # may hold a password
 
     @property
     def is_decoded(self) -> bool:

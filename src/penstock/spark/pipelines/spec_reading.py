@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any, Final
 
-from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, TopicPartition
 from penstock.spark.options import Position
 from penstock.spark.pipelines.broker_options import check_options
@@ -35,6 +33,7 @@ from penstock.spark.pipelines.spec import (
     Watermark,
 )
 from penstock.spark.pipelines.spec_file import Declaration, read_file
+from penstock.spark.pipelines.value_reading import read_value
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -66,7 +65,7 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
     options = top.settings("options")
     top.require("source", "it says what is read")
     top.require("target", "it says where rows go")
-    source = top.read("source", lambda section: _source(section, origin)) or SourceSpec()
+    source = top.read("source", _source) or SourceSpec()
     target = top.read("target", _target) or TargetSpec()
     rows_max, tasks_min = top.read("batch", _batch) or (ROWS_MAX, 1)
     spec = PipelineSpec(
@@ -91,7 +90,7 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
     return spec
 
 
-def _source(source: Section, origin: Origin) -> SourceSpec:
+def _source(source: Section) -> SourceSpec:
     topics = source.texts("topics")
     for number, topic in enumerate(topics):
         if not TOPIC.fullmatch(topic):
@@ -102,8 +101,8 @@ def _source(source: Section, origin: Origin) -> SourceSpec:
             re.compile(pattern)
         except re.error as error:
             source.blame("pattern", f"{pattern!r} is no regular expression: {error}")
-    value = source.read("value", lambda section: _value(section, origin)) or ValueSpec()
-    values = source.each("values", lambda section: _value(section, origin))
+    value = source.read("value", lambda section: read_value(section, topics[0] if len(topics) == 1 else None)) or ValueSpec()
+    values = source.each("values", lambda section: read_value(section, section.path.rpartition(".")[2]))
     for name in values:
         if topics and name not in topics:
             source.blame(f"values.{name}", f"{name!r} is none of the topics; they are {', '.join(topics)}")
@@ -171,41 +170,6 @@ def _offsets(inner: Section) -> dict[TopicPartition, int]:
             else:
                 offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
-
-
-def _value(value: Section, origin: Origin) -> ValueSpec:
-    form = value.text("format", "raw", ("raw", "json", "avro")) or "raw"
-    schema, file = value.raw("schema"), value.text("schema_file")
-    if schema is not None and file is not None:
-        value.blame("schema_file", "schema is given as well; keep one of them")
-    if isinstance(schema, Mapping):
-        import json
-
-        schema = json.dumps(schema)
-    elif schema is not None and not isinstance(schema, str):
-        value.blame("schema", "it takes columns such as id BIGINT, page STRING; for avro the schema as JSON")
-        schema = None
-    if file is not None:
-        try:
-            schema = (Path(origin.file).resolve().parent / file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            value.blame("schema_file", f"{file} cannot be read: {error}")
-    if form == "raw" and schema is not None:
-        value.blame("schema", "raw values have no schema; set format to json or avro, or leave the schema out")
-    if form != "raw" and schema is None and file is None:
-        value.blame("", f"schema is missing; format {form} needs it to know the columns")
-    if form == "avro" and schema is not None:
-        _check_avro(value, schema)
-    return ValueSpec(form, schema)
-
-
-def _check_avro(value: Section, schema: str) -> None:
-    from penstock.spark.avro_format import avro_type
-
-    try:
-        avro_type(schema)
-    except PenstockError as error:
-        value.blame("schema", str(error).replace("valueSchema", "the schema"))
 
 
 def _files(files: Section) -> FilesSpec:

@@ -39,6 +39,8 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
         given["subscribe"] = ",".join(source.topics)
     if value is not None and value.is_decoded:
         given["valueFormat"], given["valueSchema"] = value.format, value.schema or ""
+        if value.registry is not None:
+            given["valueRegistry"] = value.registry
     options = read_options(given, "any")
     # If no record is as late as the start time, all future records are later.
     return replace(options, starting=source.start, ending=source.end or options.ending, falls_to_latest=True)

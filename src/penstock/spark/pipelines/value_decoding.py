@@ -7,25 +7,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.spark.malformed import MalformedValue
 from penstock.spark.pipelines.views import View, spread
-from penstock.spark.value_formats import ValueFormat, value_format
+from penstock.spark.value_format import decode_column
+from penstock.spark.value_formats import value_format
 
 
 class DecodeTask:
     """A task that decodes the first column of its rows. Ranges with bad values are added to the accumulator `counts`."""
 
     def __init__(self, view: View, counts: Any) -> None:
-        self._format = view.options.value_format
-        self._schema = view.options.value_schema
+        self._options = view.options
         self._kind = view.layout.value_type
         self._names = view.columns.names
         self._counts = counts
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        form = value_format(self._format, self._kind, self._schema, fails=False)
+        form = value_format(self._options, self._kind, fails=False)
         assert form is not None
         for batch in batches:
             if not batch.num_rows:
@@ -46,19 +45,3 @@ class DecodeTask:
                 is_good[bad_rows] = False
                 rows = rows.filter(pa.array(is_good))
             yield spread(rows, self._names)
-
-
-def decode_column(form: ValueFormat, values: pa.Array) -> pa.Array:
-    """A column of bytes decoded."""
-    valid = values
-    if form.wrapping is not None:
-        before, after, null = form.wrapping
-        values = pc.binary_join_element_wise(
-            pa.scalar(before, pa.binary()), pc.fill_null(values, null), pa.scalar(after, pa.binary()), pa.scalar(b"", pa.binary())
-        )
-    elif values.offset:
-        values = pa.concat_arrays([values, pa.nulls(0, values.type)])
-    _, starts, data = values.buffers()
-    offsets = np.frombuffer(starts, np.int32)[values.offset : values.offset + len(values) + 1]
-    bits = pa.array(np.packbits(valid.is_valid().to_numpy(zero_copy_only=False), bitorder="little")).buffers()[1]
-    return form.decode(data if data is not None else pa.py_buffer(b""), offsets, bits if valid.null_count else None, offsets)

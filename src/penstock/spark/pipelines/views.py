@@ -136,11 +136,11 @@ def _view(spec: PipelineSpec, name: str, topics: tuple[str, ...] | None, value: 
     options = source_options(spec, value)
     meta = [*META, *(["headers"] if spec.source.headers else [])]
     try:
-        types = {**TYPES, "value": value_type_of(options.value_format, options.value_schema) or TYPES["value"]}
+        types = {**TYPES, "value": value_type_of(options) or TYPES["value"]}
         read = StructType.fromDDL(", ".join(f"`{name}` {types[name]}" for name in ("value", *meta)))
         assert isinstance(read, StructType)
         columns = layout(read, options)
-        value_format(options.value_format, columns.value_type, options.value_schema, fails=False)
+        value_format(options, columns.value_type, fails=False)
     except (PySparkException, OptionError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise spec.fault(f"{field}.schema", f"it is no schema of {value.format} values: {reason}") from error

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.options import ReadOptions
-from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
 from penstock.spark.pipelines.topic_source import source_options
 from penstock.spark.tables.errors import TableSchemaError
 from penstock.spark.value_formats import value_format, value_type_of
@@ -49,15 +49,14 @@ def topic_reads(
     spec: PipelineSpec, topics: Sequence[str], metadata: Sequence[str], also: Sequence[str] = ()
 ) -> dict[str, TopicRead]:
     """How each topic is read; `also` is read but not a column of the table. Needs a Spark session to parse schemas."""
-    by_format: dict[tuple[str, str | None], TopicRead] = {}
+    by_format: dict[ValueSpec, TopicRead] = {}
     reads = {}
     wanted = (*metadata, *(["headers"] if spec.source.headers and "headers" not in metadata else []))
     for topic in topics:
         value = spec.source.value_of(topic)
-        key = (value.format, value.schema)
-        if key not in by_format:
-            by_format[key] = _read(spec, topic, wanted, also)
-        reads[topic] = by_format[key]
+        if value not in by_format:
+            by_format[value] = _read(spec, topic, wanted, also)
+        reads[topic] = by_format[value]
     return reads
 
 
@@ -65,11 +64,11 @@ def _read(spec: PipelineSpec, topic: str, metadata: tuple[str, ...], also: Seque
     given = source_options(spec, spec.source.value_of(topic))
     # Dead letters keep their keys.
     options = replace(given, columns=tuple(dict.fromkeys((*metadata, *also, "key", "offset", VALUE))))
-    kind = value_type_of(options.value_format, options.value_schema)
+    kind = value_type_of(options)
     read = StructType.fromDDL(default_schema(options, kind))
     assert isinstance(read, StructType), "columns make a struct"
     columns = layout(read, options)
-    value_format(options.value_format, columns.value_type, options.value_schema, fails=False)  # to fail here, not in a task
+    value_format(options, columns.value_type, fails=False)  # to fail here, not in a task
     topic_read = TopicRead(options, columns, metadata)
     names = [name.lower() for name in topic_read.schema.names]
     for name in names:

@@ -1,0 +1,47 @@
+"""What decoders of values have in common."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.malformed import MalformedValue
+
+
+class ValueFormat(Protocol):
+    """Decodes values to a column."""
+
+    wrapping: tuple[bytes, bytes, bytes] | None
+    """What stands before and after each value, and in place of a null, in the text to decode."""
+    malformed: list[MalformedValue] | None
+    """Where there is a list, `decode` adds the values to it that are null only because they could not be decoded."""
+
+    def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
+        """One row for each value; `offsets` are those of the records, for errors."""
+        ...
+
+
+def decode_column(form: ValueFormat, values: pa.Array, offsets: Any = None) -> pa.Array:
+    """A column of bytes decoded."""
+    valid = values
+    if form.wrapping is not None:
+        before, after, null = form.wrapping
+        values = pc.binary_join_element_wise(
+            pa.scalar(before, pa.binary()), pc.fill_null(values, null), pa.scalar(after, pa.binary()), pa.scalar(b"", pa.binary())
+        )
+    elif values.offset:
+        values = pa.concat_arrays([values, pa.nulls(0, values.type)])
+    _, starts, data = values.buffers()
+    begins = np.frombuffer(starts, np.int32)[values.offset : values.offset + len(values) + 1]
+    bits = pa.array(np.packbits(valid.is_valid().to_numpy(zero_copy_only=False), bitorder="little")).buffers()[1]
+    text = data if data is not None else pa.py_buffer(b"")
+    return form.decode(text, begins, bits if valid.null_count else None, begins if offsets is None else offsets)
+
+
+def bytes_column(text: pa.Buffer, starts: Any, valid: pa.Buffer | None) -> pa.Array:
+    """The values that `decode` was given, as a column of bytes."""
+    begins = pa.py_buffer(np.ascontiguousarray(starts, np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(starts) - 1, [valid, begins, text])
