@@ -4,6 +4,7 @@ from penstock.blob.blob_id import BLOB_SIZE_MAX, COOKIE_MAX, GENERATION_MAX, MAX
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig, static_group
 from penstock.blob.configuration import Configuration, Seat, load_configuration
+from penstock.blob.confirmation import Confirmations, UnconfirmedError
 from penstock.blob.controller import Controller
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
 from penstock.blob.get_operation import GetResult
@@ -42,6 +43,7 @@ __all__ = [
     "Buffer",
     "ChannelHistory",
     "Configuration",
+    "Confirmations",
     "Content",
     "Controller",
     "DiscoverResult",
@@ -67,6 +69,7 @@ __all__ = [
     "Submitted",
     "TabletInfo",
     "TabletStorage",
+    "UnconfirmedError",
     "VDisk",
     "VDiskHost",
     "VDiskId",

@@ -13,7 +13,17 @@ from typing import TypeVar
 
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
-from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskLink, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.link import (
+    BlockedReply,
+    BlocksReply,
+    ChannelsReply,
+    CollectRequest,
+    DiskLink,
+    DiskReply,
+    Page,
+    PartsReply,
+    PullReply,
+)
 from penstock.blob.meta import BlockItem, HistoryItem
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
@@ -79,6 +89,11 @@ class BoundedLink:
         """See DiskLink."""
         work = self._carrier.blocked_generation(generation, tablet)
         return await self._call(generation, work, lambda _: BlockedReply(Status.ERROR))
+
+    async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
+        """See DiskLink."""
+        work = self._carrier.blocked_generations(generation, tablets)
+        return await self._call(generation, work, lambda _: BlocksReply(Status.ERROR))
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int

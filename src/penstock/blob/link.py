@@ -71,6 +71,13 @@ class BlockedReply(NamedTuple):
     history: HistoryItem | None = None
 
 
+class BlocksReply(NamedTuple):
+    """Up to which generation each of several tablets is blocked (-1 if it is not), in the order asked for."""
+
+    status: Status
+    generations: tuple[int, ...] = ()
+
+
 class PullReply(NamedTuple):
     """Metadata for a sister disk, and where it stands afterwards in this disk's sync log; `state` is FRESH if it knows none.
     `known` is what the disk knew of the sister before this call, and `disorders` the number of the last disorder it heard of."""
@@ -142,6 +149,11 @@ class DiskLink(Protocol):
 
     async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
         """The highest generation of the tablet that may change nothing, and its newest channel history."""
+        ...
+
+    async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
+        """The same generation for many tablets at once: their numbers, 8 bytes each. Only a disk that has heard from its sisters
+        since it was opened answers."""
         ...
 
     async def listing(

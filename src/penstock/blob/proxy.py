@@ -19,7 +19,7 @@ from penstock.blob.blob_id import (
 from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult
 from penstock.blob.group import Group
-from penstock.blob.link import BlockedReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink
+from penstock.blob.link import BlockedReply, BlocksReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
@@ -230,6 +230,29 @@ class GroupProxy:
             return DiscoverResult(Status.ERROR, -1, (), trouble)
         work = self._discover(tablet, min_generation, limit, with_data=with_data)
         return await (work if deadline_s is None else _within(deadline_s, work, DiscoverResult))
+
+    async def blocked_generations(self, tablets: Sequence[int]) -> list[int] | None:
+        """The generation up to which each tablet is blocked (-1 if it is not), as soon as disks have answered of which one at
+        least took part in any block that was acknowledged before this call; None if too few can tell."""
+        group = self.group
+        packed = b"".join([tablet.to_bytes(8, "big") for tablet in tablets])
+        asks = {
+            order: link.blocked_generations(group.generation, packed)
+            for order, link in enumerate(group.links)
+            if link is not None
+        }
+
+        def suffice(replies: dict[int, BlocksReply]) -> bool:
+            answered = sum(1 << order for order, reply in replies.items() if reply.status is Status.OK)
+            return fits_fail_model(group.erasure, (1 << len(group.links)) - 1 & ~answered)
+
+        replies = await group.ask(asks, suffice, hedge_s=0.0)
+        if any(reply.status is Status.RACE for reply in replies.values()):
+            group.note_race()
+        found = [reply.generations for reply in replies.values() if reply.status is Status.OK]
+        if not suffice(replies) or any(len(generations) != len(tablets) for generations in found):
+            return None
+        return [max(each) for each in zip(*found, strict=True)]
 
     async def _get(self, blob_id: BlobId, offset: int, length: int) -> GetResult:
         group = self.group

@@ -10,11 +10,12 @@ from penstock.blob.blob_id import PREFIX_SIZE
 from penstock.blob.bounded_link import BoundedLink
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
-from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.link import BlockedReply, BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
 from penstock.blob.meta import BlockItem, HistoryItem
 from penstock.blob.sisters import SisterMark
 from penstock.blob.vdisk_calls import (
     BLOCKED_REPLY,
+    BLOCKS_REPLY,
     CHANNELS_REPLY,
     CONFIGURATION_REPLY,
     DISK_REPLIES,
@@ -106,6 +107,12 @@ class InterconnectCarrier:
     async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
         """See DiskLink."""
         return await self._ask(Method.BLOCKED_GENERATION, (pack((generation, tablet)),), partial(unpack, BLOCKED_REPLY))
+
+    async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
+        """See DiskLink."""
+        request = (pack((generation, tablets)),)
+        decode = partial(unpack, BLOCKS_REPLY)
+        return await self._ask(Method.BLOCKED_GENERATIONS, request, decode, reply_bytes=len(tablets) + 100)
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int

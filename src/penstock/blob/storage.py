@@ -12,6 +12,7 @@ from typing import TypeVar
 from penstock.blob.blob_id import COOKIE_MAX, GENERATION_MAX, MAX_BARRIER, SIZE_FIELD_MAX, STEP_MAX, BlobId
 from penstock.blob.channel_history import TabletInfo
 from penstock.blob.config import GroupConfig
+from penstock.blob.confirmation import Confirmations
 from penstock.blob.disk import Disk, FilePiece
 from penstock.blob.disk_threads import DISK_TIMEOUT_S
 from penstock.blob.get_operation import GetResult
@@ -59,6 +60,7 @@ class BlobStorage:
         self._on_formed: dict[int, OnFormed] = {}
         self._lives: dict[int, asyncio.Future[VDiskHost]] = {}
         self._closed = False
+        self.confirmations: Confirmations | None = None  # set where another node may take tablets over
         for config in groups:
             self.add_group(config)
 
@@ -168,6 +170,16 @@ class TabletStorage:
         self._submitted: set[asyncio.Task[None]] = set()
         self.info = info
 
+    @property
+    def confirmations(self) -> Confirmations | None:
+        """What confirms that no other node has started a newer generation; None where none can."""
+        return self._storage.confirmations
+
+    @property
+    def log_group(self) -> int:
+        """The group that the tablet's log is written to."""
+        return self.info.channels[0].entries[-1][1]
+
     async def block(self, generation: int, issuer: int) -> Reply:
         """Start a generation: block all older ones in every group the tablet has written to. If a group knows of a newer channel
         history than this tablet was started with, it starts again with that."""
@@ -253,7 +265,7 @@ class TabletStorage:
     def at_turn_end(self, compose: Callable[[], None]) -> None:
         """Call back at the end of this turn of the loop, or as soon as the disk of the tablet's log is free to take more: what is
         submitted then goes out in one write with all others."""
-        proxy = self._proxies.get(self.info.channels[0].entries[-1][1])
+        proxy = self._proxies.get(self.log_group)
         local = None if proxy is None else proxy.local()
         if local is None:
             asyncio.get_running_loop().call_soon(compose)

@@ -21,7 +21,7 @@ from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
-from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply
+from penstock.blob.link import BlockedReply, BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply
 from penstock.blob.meta import (
     BarrierItem,
     BlockItem,
@@ -314,6 +314,15 @@ class VDisk(SisterSync):
         if self.closed or self.index.state == DiskState.FRESH:
             return BlockedReply(Status.ERROR)
         return BlockedReply(Status.OK, self.index.blocked_generation(tablet), self.index.histories.get(tablet))
+
+    async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
+        """The highest generation of each tablet that may change nothing. A disk that may have gone back in time says nothing."""
+        if generation != self.id.generation:
+            return BlocksReply(Status.RACE)
+        if self.closed or self.index.state == DiskState.FRESH or not self.in_step:
+            return BlocksReply(Status.ERROR)
+        blocked = self.index.blocked_generation
+        return BlocksReply(Status.OK, tuple([blocked(tablets[at : at + 8]) for at in range(0, len(tablets), 8)]))
 
     async def listing(
         self, generation: int, channel_key: bytes, begin: bytes, end: bytes | None, *, reverse: bool, limit: int

@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer
-from penstock.blob.link import BlockedReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.link import BlockedReply, BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
 from penstock.blob.meta import BlockItem, DiskState, HistoryItem, decode_items, encode_items
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
@@ -55,6 +55,7 @@ class Method(IntEnum):
     CONFIGURE = 12
     FORM = 13
     NOTE_DISORDER = 14
+    BLOCKED_GENERATIONS = 15
 
 
 class PutCall(NamedTuple):
@@ -106,6 +107,7 @@ REQUESTS: Final[dict[Method, msgspec.msgpack.Decoder[Any]]] = {
     Method.CONFIGURE: msgspec.msgpack.Decoder(tuple[Configuration]),
     Method.FORM: msgspec.msgpack.Decoder(tuple[int]),
     Method.NOTE_DISORDER: msgspec.msgpack.Decoder(tuple[int]),
+    Method.BLOCKED_GENERATIONS: msgspec.msgpack.Decoder(tuple[int, bytes]),
 }
 DISK_REPLY: Final = msgspec.msgpack.Decoder(DiskReply)
 DISK_REPLIES: Final = msgspec.msgpack.Decoder(list[DiskReply])
@@ -113,6 +115,7 @@ PAGE: Final = msgspec.msgpack.Decoder(Page)
 CHANNELS_REPLY: Final = msgspec.msgpack.Decoder(ChannelsReply)
 CONFIGURATION_REPLY: Final = msgspec.msgpack.Decoder(ConfigurationReply)
 BLOCKED_REPLY: Final = msgspec.msgpack.Decoder(BlockedReply)
+BLOCKS_REPLY: Final = msgspec.msgpack.Decoder(BlocksReply)
 _PARTS_HEAD: Final = msgspec.msgpack.Decoder(_PartsHead)
 _PULL_HEAD: Final = msgspec.msgpack.Decoder(_PullHead)
 

@@ -53,6 +53,7 @@ class VDiskService:
             Method.CONFIGURE: self._configure,
             Method.FORM: self._form,
             Method.NOTE_DISORDER: self._note_disorder,
+            Method.BLOCKED_GENERATIONS: self._blocked_generations,
         }
         for destination in self._destinations:
             service.register(destination, handlers, cancels=False)
@@ -96,6 +97,10 @@ class VDiskService:
     async def _blocked_generation(self, call: ServedCall) -> Parts:
         generation, tablet = unpack(REQUESTS[Method.BLOCKED_GENERATION], call.body or b"")
         return (pack(await self._vdisk.blocked_generation(generation, tablet)),)
+
+    async def _blocked_generations(self, call: ServedCall) -> Parts:
+        generation, tablets = unpack(REQUESTS[Method.BLOCKED_GENERATIONS], call.body or b"")
+        return (pack(await self._vdisk.blocked_generations(generation, tablets)),)
 
     async def _listing(self, call: ServedCall) -> Parts:
         generation, channel_key, begin, end, reverse, limit = unpack(REQUESTS[Method.LISTING], call.body or b"")

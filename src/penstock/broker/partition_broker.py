@@ -117,6 +117,13 @@ class PartitionBroker:
             self.routes[topic, number] = route
         return route
 
+    async def confirm(self) -> None:
+        """Wait for a confirmation, begun now, that no other node has taken over tablets of this one: for answers that clients
+        decide something by. UnconfirmedError if it does not come in time."""
+        confirmations = self.tablets.storage.confirmations
+        if confirmations is not None:
+            await confirmations.confirm()
+
     def data_directories(self) -> list[Path]:
         """The data directories of the topics' storage group, one per disk."""
         groups = [group for group in self.tablets.storage.groups() if group.id == self.options.group]

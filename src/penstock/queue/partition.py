@@ -141,6 +141,7 @@ class Partition(PartitionState):
         that begins from `until` on. An offset before the start is taken as the start; at the end there is nothing yet. With
         `files`, what is not in memory comes as pieces of open files; with None, all that is in files, up to the first that is
         not."""
+        await self.tablet.confirm()
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")

@@ -113,6 +113,8 @@ class KvTablet:
         one runs, UnavailableError if the storage cannot answer now, DamagedTabletError if part of the state is lost, unless that
         is to be given up; then `keys_of` makes keys of the appends that are left. With `first` there is no state, and it is
         written at once."""
+        confirmations = storage.confirmations
+        started_at = 0.0 if confirmations is None else confirmations.now()
         _check(await storage.block(generation, 1 + random.getrandbits(63)), "the older generations cannot be blocked")
         state = BootState() if first is not None else await (salvage_state if give_up else read_state)(storage)
         if give_up and state.losses and keys_of is not None:
@@ -130,6 +132,8 @@ class KvTablet:
             if first is not None:
                 raise
             raise UnavailableError(f"tablet {storage.info.tablet} cannot write its log now; start it again later") from error
+        if confirmations is not None and tablet.stop_cause is None:
+            confirmations.add(storage.log_group, tablet, started_at)
         tablet._tasks = [asyncio.create_task(tablet._maintain(), name=f"tablet-{storage.info.tablet}-maintenance")]
         if state.losses:
             log.warning("tablet %d goes on without what is lost: %s", storage.info.tablet, "; ".join(state.losses))
@@ -196,6 +200,19 @@ class KvTablet:
         log.error("tablet %d is stopped: %s", self._storage.info.tablet, reason)
         self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped: {reason}; it must be restarted"))
 
+    async def confirm(self) -> None:
+        """Return when what is in memory may be told: no other node has started a newer generation a moment ago. UnconfirmedError
+        if that is not known in time, FencedError if one has."""
+        confirmations = self._storage.confirmations
+        if confirmations is not None and confirmations.now() >= confirmations.until:
+            await confirmations.check()
+            self.check_open()
+
+    def supersede(self) -> None:
+        """Stop at once because a newer generation was started elsewhere."""
+        number = self._storage.info.tablet
+        self._stop(FencedError(f"generation {self.generation} of tablet {number} is blocked: another node has started it"))
+
     async def stop(self) -> None:
         """Finish what is in flight and stop."""
         self._stop(ClosedError(f"tablet {self._storage.info.tablet} was stopped"))
@@ -213,6 +230,8 @@ class KvTablet:
         if self.stop_cause is None:
             self.stop_cause = cause
             self.stopped.set()
+            if self._storage.confirmations is not None:
+                self._storage.confirmations.remove(self._storage.log_group, self)
             self._maintenance_due.set()
             self.sequencer.stop(cause)
 

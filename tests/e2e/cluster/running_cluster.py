@@ -97,6 +97,10 @@ class RunningCluster:
         """kill -9."""
         self.nodes.pop(number).kill()
 
+    def kafka_port(self, number: int) -> int:
+        """The port of a node for Kafka clients."""
+        return self._ports[number][0]
+
     def readiness(self, number: int) -> Mapping[str, Any]:
         """What /readyz of a node shows; nothing if it does not answer."""
         url = f"http://{self.host(number)}:{self._ports[number][1]}/readyz"

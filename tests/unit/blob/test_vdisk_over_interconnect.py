@@ -85,6 +85,8 @@ async def converse(link: Any) -> list[object]:
     told.append(await link.block(1, BlockItem(channel[:8], 6, 7), HistoryItem(channel[:8], 2, b"history")))
     told.append(await link.put(1, blob_at(13, 16).pack_part(1), b"late"))
     told.append(await link.blocked_generation(1, channel[:8]))
+    told.append(await link.blocked_generations(1, channel[:8] + bytes(8)))
+    told.append(await link.blocked_generations(2, channel[:8]))
     written = told[1]
     assert isinstance(written, DiskReply)
     told.append(await link.drop(1, parts[1][0], (9, 9)))  # not where it is
@@ -135,13 +137,14 @@ def test_without_an_answer_every_call_is_an_error_with_a_reason() -> None:
         assert (await link.block(1, BlockItem(bytes(8), 1, 1))).status is Status.ERROR
         assert (await link.collect(1, CollectRequest(bytes(9), 1, 1, None, False, (), ()))).status is Status.ERROR
         assert (await link.blocked_generation(1, bytes(8))).status is Status.ERROR
+        assert (await link.blocked_generations(1, bytes(8))).status is Status.ERROR
         assert (await link.listing(1, bytes(9), b"", None, reverse=False, limit=1)).status is Status.ERROR
         assert (await link.channels(1)).status is Status.ERROR
         assert (await link.pull(1, 0, 0, 0)).status is Status.ERROR
         assert (await link.drop(1, blob_id, (1, 1))).status is Status.ERROR
         assert (await link.form(1)).status is Status.ERROR
         assert (await link.configure(Configuration(GROUP_ID, 1, ERASURE, ()))).status is Status.ERROR
-        assert link.failures == 13
+        assert link.failures == 14
         assert not first.process.crashed
 
     run_simulation(main(), seed=1)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.blob import UnconfirmedError
 from penstock.core.trace_context import current_trace
 from penstock.gateway.kafka.apis import (
     access_rules,
@@ -108,6 +109,33 @@ _HANDLERS: Final[dict[int, Handler]] = {
     keys.ALTER_USER_SCRAM_CREDENTIALS: scram_credentials.alter_user_scram_credentials,
 }
 
+_DECIDING: Final = frozenset(
+    {
+        keys.LIST_OFFSETS,
+        keys.OFFSET_FETCH,
+        keys.OFFSET_FOR_LEADER_EPOCH,
+        keys.LIST_GROUPS,
+        keys.DESCRIBE_GROUPS,
+        keys.CONSUMER_GROUP_DESCRIBE,
+        keys.INIT_PRODUCER_ID,
+        keys.ADD_PARTITIONS_TO_TXN,
+        keys.ADD_OFFSETS_TO_TXN,
+        keys.END_TXN,
+        keys.DESCRIBE_TRANSACTIONS,
+        keys.LIST_TRANSACTIONS,
+        keys.DESCRIBE_PRODUCERS,
+        keys.SASL_AUTHENTICATE,
+        keys.DESCRIBE_ACLS,
+        keys.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        private_keys.APPLICATION_RECORD,
+        private_keys.FIND_PIECES,
+        private_keys.TAKE_LEASE,
+        private_keys.RENEW_LEASE,
+        private_keys.RELEASE_LEASE,
+    }
+)
+"""What clients decide something by: answered only after a confirmation, begun after the request, that no other node serves."""
+
 BEFORE_AUTHENTICATION: Final = frozenset({keys.API_VERSIONS, keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE})
 
 
@@ -122,18 +150,30 @@ class TaskCall(Call):
     async def _run(self) -> None:
         if self.span is not None:
             current_trace.set(self.span.traceparent)
+        confirmations = self.node.confirmations
         try:
-            handler = _HANDLERS[self.request.api_key]
-            if self.node.access is None:
-                response = await handler(self, self.request.body)
+            if confirmations is None:
+                response = await self._handle()
             else:
-                response = await guarded(self, self.request.body, handler)
+                async with confirmations.answering(is_decision=self.request.api_key in _DECIDING):
+                    response = await self._handle()
+        except UnconfirmedError as error:
+            # The client connects again, and finds the node that serves.
+            log.warning("a request with api key %d is not answered: %s", self.request.api_key, error)
+            self.hang_up()
+            return
         except Exception:
             log.exception("a request with api key %d version %d failed", self.request.api_key, self.version)
             self.hang_up()
             return
         self.is_refused = has_error(response)
         self.answer(response)
+
+    async def _handle(self) -> Message:
+        handler = _HANDLERS[self.request.api_key]
+        body = self.request.body
+        response: Message = await (handler(self, body) if self.node.access is None else guarded(self, body, handler))
+        return response
 
 
 class TokenCall(TaskCall):

@@ -64,6 +64,7 @@ class Node:
         self.sessions = FetchSessions(options.fetch_sessions_max, options.fetch_session_idle_s)
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.confirmations = broker.tablets.storage.confirmations  # None: no other node may take over
         self.access = broker.access  # None: everyone may do everything
         security = broker.options.security
         self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")

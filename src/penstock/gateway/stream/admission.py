@@ -32,6 +32,7 @@ class Admission:
 
     async def admit(self, authorization: str, host: str, client: str = "") -> StreamCaller:
         """Sign a caller in. NotSignedInError if it must authenticate and has not."""
+        await self._broker.confirm()
         principal = ANONYMOUS if self._broker.access is None else await self._sign_in.principal(authorization, host)
         return StreamCaller(self._streams, self._broker, self.probe, principal=principal, host=host, client=client or CLIENT_ID)
 

@@ -155,6 +155,7 @@ class YdbGateway:
                         nullcontext(await self._bodies.receive_open(context)) if is_open else self._bodies.receive(context)
                     )
                     async with receiving as body:
+                        await self._broker.confirm()
                         answer.result.Pack(await handler(self._broker, call, decode_message(decode, body)))
             except BadTokenError as error:
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))

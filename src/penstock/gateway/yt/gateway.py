@@ -245,6 +245,7 @@ class YtGateway:
 
     async def _dispatch(self, request: web.Request, call: Call, command: Command) -> web.StreamResponse:
         _check_transaction(call, command)
+        await self._cluster.broker.confirm()
         mutation_id = _mutation_id(call, command)
         if mutation_id is not None:
             return await self._execute_once(call, command, mutation_id)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock import __version__
-from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Configuration, Erasure, GroupOptions
+from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Configuration, Confirmations, Erasure, GroupOptions
 from penstock.coordination import (
     ClusterIdentity,
     Coordination,
@@ -190,8 +190,12 @@ class ClusterNode:
         """Register, follow the cluster, and begin with the role of a standby."""
         coordination, node_id = self._coordination, self.layout.node_id
         storage = BlobStorage(clock=self._clock, random=self._random)
+        storage.confirmations = Confirmations(storage.proxy)
         self._storage = storage
         self._closing.push_async_callback(storage.close)
+        # The broker needs it until its last answer.
+        confirming = asyncio.create_task(storage.confirmations.run(), name="cluster-confirm")
+        self._closing.push_async_callback(_cancel, [confirming])
         self._groups = ClusterGroups(
             node_id,
             coordination,

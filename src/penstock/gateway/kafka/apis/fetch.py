@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.blob import FilePiece
+from penstock.blob import Confirmations, FilePiece
 from penstock.broker import INTERNAL_TOPICS, Operation, Route
 from penstock.broker.quotas import FETCH_QUOTA
 from penstock.core.errors import PenstockError
@@ -229,6 +229,28 @@ class FetchCall(FetchFrame, Caller):
             self._fail()
 
     def _answer(self) -> None:
+        confirmations = self.node.confirmations
+        if confirmations is None or confirmations.now() < confirmations.until:
+            self._send()
+        else:
+            self.node.spawn(self._send_when_confirmed(confirmations))
+
+    async def _send_when_confirmed(self, confirmations: Confirmations) -> None:
+        """Answers only if no other node has taken over meanwhile; otherwise the client connects again, and finds that one."""
+        try:
+            await confirmations.check()
+            if any(part.partition.tablet.stop_cause is not None for part in self.readable):
+                self._fail()
+            else:
+                self._send()
+        except PenstockError as error:
+            log.warning("a fetch is not answered: %s", error)
+            self._fail()
+        except Exception:
+            log.exception("a fetch of version %d failed", self.version)
+            self._fail()
+
+    def _send(self) -> None:
         session = self._session
         if self._limit is not None:
             # The next request waits for what this one drew above the quota.
