@@ -65,7 +65,7 @@ def check_stopped_node_says_nothing_old(cluster: RunningCluster, writer: Writer)
 
 def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
-        writer = Writer(cluster.bootstrap)
+        writer = Writer(cluster.bootstrap, request_timeout_ms=3_000)
         writer.go_on()
         first = cluster.active()
         cluster.kill(first)
