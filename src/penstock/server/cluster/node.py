@@ -189,13 +189,7 @@ class ClusterNode:
     async def _run(self, identity: ClusterIdentity) -> None:
         """Register, follow the cluster, and begin with the role of a standby."""
         coordination, node_id = self._coordination, self.layout.node_id
-        storage = BlobStorage(clock=self._clock, random=self._random)
-        storage.confirmations = Confirmations(storage.proxy)
-        self._storage = storage
-        self._closing.push_async_callback(storage.close)
-        # The broker needs it until its last answer.
-        confirming = asyncio.create_task(storage.confirmations.run(), name="cluster-confirm")
-        self._closing.push_async_callback(_cancel, [confirming])
+        storage = self._storage = self._open_storage()
         self._groups = ClusterGroups(
             node_id,
             coordination,
@@ -240,6 +234,15 @@ class ClusterNode:
         ]
         self._closing.push_async_callback(_cancel, tasks)
         log.info("node %d (%s) of cluster %s runs", node_id, self._record.name, identity.name)
+
+    def _open_storage(self) -> BlobStorage:
+        """The storage, which confirms tablets of this node until the broker has given its last answer."""
+        storage = BlobStorage(clock=self._clock, random=self._random)
+        storage.confirmations = Confirmations(storage.proxy)
+        self._closing.push_async_callback(storage.close)
+        confirming = asyncio.create_task(storage.confirmations.run(), name="cluster-confirm")
+        self._closing.push_async_callback(_cancel, [confirming])
+        return storage
 
     def _observe_standby(self) -> Observatory:
         """What is measured of this node while it runs no broker."""
