@@ -36,6 +36,10 @@ class AvroSchema:
         """The canonical text: equal for schemas that differ only in how they are written."""
         return write_json(AvroWriter(self._known, normalize=normalize).json_of(self.root))
 
+    def serialized(self) -> str:
+        """The text: it has no other form."""
+        return self.text()
+
     def problems_reading(self, writer: AvroSchema) -> list[Incompatibility]:
         """Everything that keeps this schema from reading data of another."""
         return resolve(self.root, writer.root)

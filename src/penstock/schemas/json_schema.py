@@ -72,6 +72,10 @@ class JsonSchema:
         """The canonical text: without spaces, and with sorted keys if it is to be normalized."""
         return write_json(self.root, sort_keys=normalize)
 
+    def serialized(self) -> str:
+        """The text: it has no other form."""
+        return self.text()
+
     def problems_reading(self, writer: JsonSchema) -> list[Incompatibility]:
         """Everything that keeps data which is valid for another schema from being valid for this one."""
         return Comparison(writer, self).compare(writer.root, self.root, "#")

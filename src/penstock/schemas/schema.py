@@ -22,6 +22,10 @@ class Schema(Protocol):
         """The canonical text, by which schemas are told apart."""
         ...
 
+    def serialized(self) -> str:
+        """The form that clients ask for by `format=serialized`: the text, but of Protobuf a descriptor in base64."""
+        ...
+
     def problems_reading(self, writer: Any) -> list[Incompatibility]:
         """Everything that keeps this schema from reading data of another of its kind."""
         ...
@@ -54,5 +58,15 @@ def _parse_json(text: str, references: Mapping[str, Any]) -> Schema:
     return JsonSchema.parse(text, references)
 
 
-_PARSERS: Final[dict[str, Callable[[str, Mapping[str, Any]], Schema]]] = {"AVRO": _parse_avro, "JSON": _parse_json}
+def _parse_protobuf(text: str, references: Mapping[str, Any]) -> Schema:
+    from penstock.schemas.protobuf_schema import ProtobufSchema
+
+    return ProtobufSchema.parse(text, references)
+
+
+_PARSERS: Final[dict[str, Callable[[str, Mapping[str, Any]], Schema]]] = {
+    "AVRO": _parse_avro,
+    "JSON": _parse_json,
+    "PROTOBUF": _parse_protobuf,
+}
 KINDS: Final = tuple(_PARSERS)

@@ -128,6 +128,10 @@ class SchemaRegistry:
             return await self._value(version)
         raise schema_not_found(f"{schema_id} ")
 
+    async def serialized(self, value: SchemaValue) -> str:
+        """A registered schema in the form of `format=serialized`."""
+        return (await self._parsed.stored(value)).serialized()
+
     async def register(self, subject: str, new: NewSchema, *, normalize: bool = False) -> SchemaValue:
         """Register a schema. One that the subject has already is returned with the id and version it has."""
         check_subject(subject)

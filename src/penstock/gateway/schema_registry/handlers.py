@@ -113,7 +113,7 @@ class RegistryHandlers:
     async def schema(self, request: web.Request) -> web.Response:
         """GET /schemas/ids/{id}."""
         value = await self._with_id(request)
-        fields = schema_fields(value)
+        fields = schema_fields(value, await self._formatted(request, value))
         if flag(request, "fetchMaxId"):
             state = await self.registry.state()
             fields["maxId"] = state.context(context_of(value.subject)).max_id
@@ -156,8 +156,7 @@ class RegistryHandlers:
         subject = await self.subject(request, Operation.WRITE)
         new = await self.body(request, NewSchema)
         value = await self.registry.register(subject, new, normalize=flag(request, "normalize"))
-        fields = version_fields(value)
-        return answer({"id": value.id, "version": value.version, **{name: fields[name] for name in fields if name != "subject"}})
+        return answer({"id": value.id})  # nothing else: clients keep the text that they have sent
 
     async def versions(self, request: web.Request) -> web.Response:
         """GET /subjects/{subject}/versions."""
@@ -167,7 +166,8 @@ class RegistryHandlers:
 
     async def version(self, request: web.Request) -> web.Response:
         """GET /subjects/{subject}/versions/{version}."""
-        return answer(version_fields(await self._version(request)))
+        value = await self._version(request)
+        return answer(version_fields(value, await self._formatted(request, value)))
 
     async def version_text(self, request: web.Request) -> web.Response:
         """GET /subjects/{subject}/versions/{version}/schema: the text alone."""
@@ -182,7 +182,7 @@ class RegistryHandlers:
             value = await self.registry.version(subject, number, deleted=deleted)
             properties = (value.metadata or {}).get("properties") or {}
             if all(properties.get(name) == text for name, text in wanted.items()):
-                return answer(version_fields(value))
+                return answer(version_fields(value, await self._formatted(request, value)))
         raise schema_not_found()
 
     async def referenced_by(self, request: web.Request) -> web.Response:
@@ -239,6 +239,15 @@ class RegistryHandlers:
             return True
         prefix = prefix.removeprefix(":.:")
         return subject.startswith(prefix) and (prefix != "" or context_of(subject) == DEFAULT_CONTEXT)
+
+    async def _formatted(self, request: web.Request, value: SchemaValue) -> str | None:
+        """The text of a schema in the form that is asked for; None if that is the usual one."""
+        wanted = request.query.get("format", "")
+        if not wanted or value.schema_type != "PROTOBUF":
+            return None
+        if wanted != "serialized":
+            raise RegistryError(422, f"the format of a Protobuf schema is 'serialized' or none, not {wanted!r}")
+        return await self.registry.serialized(value)
 
     async def _version(self, request: web.Request) -> SchemaValue:
         subject = await self.subject(request, Operation.DESCRIBE)
