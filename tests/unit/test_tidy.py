@@ -32,6 +32,7 @@ KEPT: Final = {
     "penstock/blob/vdisk_service.py": "the other side of it",
     "penstock/placement": "placement of tablets on nodes; the leader runs it next",
     "penstock/interconnect": "the calls between nodes; VDisks on other nodes are behind it",
+    "penstock/server/cluster/kafka_side.py": "the Kafka side of several nodes; the listeners of all nodes use it next",
     "penstock/minitoolstream/__init__.py": "the messages of MiniToolStream, complete",
     "penstock/testing": "for simulations and tests",
     "penstock/spark/tables/files.py:writable": "asked by the libraries that write to the object, which is like a file",

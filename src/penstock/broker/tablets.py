@@ -111,6 +111,7 @@ class Tablets:
         self._probes: dict[int, QueueProbe] = {}
         self._clock = clock
         self._random = random
+        self.changes = 0  # how often a tablet came up or went down
         self._hosted: dict[int, _HostedTablet] = {}
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -275,6 +276,7 @@ class Tablets:
         self._hosted.clear()
 
     def _tell(self) -> None:
+        self.changes += 1
         for watcher in self._watchers:
             watcher()
 

@@ -16,6 +16,7 @@ from penstock.queue import PartitionConfig
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS
 MESSAGE_BYTES_MAX = 64 << 20
+COPIES_MAX = 3  # that a storage group over several nodes keeps
 
 NOT_TIERED = "accepted for compatibility with Kafka tools, without effect: there is no tiered storage"
 AS_SENT = "producer"
@@ -131,7 +132,10 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "min.compaction.lag.ms": ConfigKey("0", whole_number(0), "long", "the shortest time a message stays uncompacted"),
     "min.insync.replicas": ConfigKey(
-        "1", whole_number(1, 1), "int", "always 1: the storage group, not the brokers, replicates the data"
+        "1",
+        whole_number(1, COPIES_MAX),
+        "int",
+        "kept for tools that set it: the storage group decides how many copies a write needs",
     ),
     "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
     "retention.bytes": ConfigKey(

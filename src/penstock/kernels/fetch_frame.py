@@ -9,12 +9,13 @@ one pass each and without an object a field.
      topic:     name, or id 16 | partitions
      partition: index 4 | error 2 | high watermark 8 | last stable offset 8 | start offset 8
                 | aborted transactions: producer id 8, first offset 8 | preferred replica 4 | records
-                | diverging epoch: epoch 4, end offset 8
+                | diverging epoch: epoch 4, end offset 8 | current leader: node 4, epoch 4
+     response:  | addresses of nodes
 
 Lengths and counts are numbers of two or four bytes before version 12, varints of one more from there on, with tagged fields
-behind every structure; the diverging epoch is one. Not every version has every field. Requests that are unusual, as those of
-followers or with tagged fields, are left to the codecs of the protocol, which say what is wrong with them; the reply to any is
-written here.
+behind every structure; the diverging epoch, the current leader and the addresses of nodes are such. Not every version has every
+field. Requests that are unusual, as those of followers or with tagged fields, are left to the codecs of the protocol, which say
+what is wrong with them; the reply to any is written here.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _ZSTD_FROM = cython.declare(cython.longlong, 10)
 _RACK_FROM = cython.declare(cython.longlong, 11)
 _FLEXIBLE_FROM = cython.declare(cython.longlong, 12)
 _BY_ID_FROM = cython.declare(cython.longlong, 13)
+_ENDPOINTS_FROM = cython.declare(cython.longlong, 16)
 _NO_REPLICA_FROM = cython.declare(cython.longlong, 15)
 _VERSION_MAX = cython.declare(cython.longlong, 18)
 _READ_COMMITTED = cython.declare(cython.longlong, 1)
@@ -93,6 +95,7 @@ class FetchFrame:
     waited_s = cython.declare(cython.double, visibility="public")
     span = cython.declare(object, visibility="public")
     poll = cython.declare(object, visibility="public")
+    endpoints = cython.declare(object, visibility="public")  # the encoded addresses of nodes that the reply names as leaders
     _is_told: cython.bint
     _at: cython.Py_ssize_t  # where parsing has come to; -1 if the request is not of the common shape
     _end: cython.Py_ssize_t
@@ -107,7 +110,7 @@ class FetchFrame:
         self.session_epoch = -1
         self.is_done = self.is_refused = self.must_close = self.has_files = self._is_told = False
         self.waited_s = 0.0
-        self.span = self.poll = None
+        self.span = self.poll = self.endpoints = None
 
     def parse(self, buffer: bytearray, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
         """Returns whether these bytes are a request of the common shape. Otherwise this object is of no use."""
@@ -227,7 +230,7 @@ class FetchFrame:
         topics: dict = {}
         listed: list
         part: FetchedPartition
-        size_max: cython.Py_ssize_t = _FRAME_BYTES
+        size_max: cython.Py_ssize_t = _FRAME_BYTES + (0 if self.endpoints is None else len(self.endpoints))
         self._is_flexible = self.version >= _FLEXIBLE_FROM
         for part in self.parts:
             if has_session and not part.is_news() and is_incremental:
@@ -259,9 +262,9 @@ class FetchFrame:
                     cuts.append(at)
                     filled.append(part)
                     size += part.size
-                at = self._put_diverging(out, at, part)
+                at = self._put_tags(out, at, part)
             at += self._is_flexible
-        at += self._is_flexible
+        at = self._put_endpoints(out, at)
         del out[at:]
         size += at
         put_signed(out, 0, size - 4, 4)
@@ -423,15 +426,32 @@ class FetchFrame:
         return self._put_count(out, at, part.size)
 
     @cython.cfunc
-    def _put_diverging(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
-        """The tagged fields of a partition."""
-        if part.diverging is None or not self._is_flexible:
+    def _put_endpoints(self, out: bytearray, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The tagged fields of the response: the addresses of nodes, if there are any."""
+        endpoints: bytes = self.endpoints
+        if endpoints is None or self.version < _ENDPOINTS_FROM:
             return at + self._is_flexible
-        epoch, end_offset = part.diverging
-        out[at] = 1  # one field: number 0, 13 bytes
-        out[at + 2] = 13
-        at = put_signed(out, at + 3, epoch, 4)
-        return put_signed(out, at, end_offset, 8) + 1
+        out[at] = 1  # one field: number 0
+        at = _put_varint(out, at + 2, len(endpoints))
+        out[at : at + len(endpoints)] = endpoints
+        return at + len(endpoints)
+
+    @cython.cfunc
+    def _put_tags(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
+        """The tagged fields of a partition: it is diverging, or has another leader, never both."""
+        if not self._is_flexible or (part.diverging is None and part.leader is None):
+            return at + self._is_flexible
+        out[at] = 1  # one field
+        if part.diverging is not None:
+            epoch, end_offset = part.diverging
+            out[at + 2] = 13  # number 0, 13 bytes
+            at = put_signed(out, at + 3, epoch, 4)
+            return put_signed(out, at, end_offset, 8) + 1
+        node_id, epoch = part.leader
+        out[at + 1] = 1  # number 1, 9 bytes
+        out[at + 2] = 9
+        at = put_signed(out, at + 3, node_id, 4)
+        return put_signed(out, at, epoch, 4) + 1
 
     @cython.cfunc
     @cython.inline

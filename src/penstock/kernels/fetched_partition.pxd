@@ -17,6 +17,7 @@ cdef class FetchedPartition:
     cdef readonly long long stable_offset
     cdef readonly long long start_offset
     cdef public object diverging  # an epoch and its end offset, if the client went another way
+    cdef public object leader  # the id and the epoch of the node to ask instead
     cdef public object aborted  # transactions as (last offset, producer id, first offset)
     cdef readonly object records  # buffers and pieces of files
     cdef readonly long long size  # of the records

@@ -60,7 +60,7 @@ class FetchedPartition:
         self.until = _NOTHING_TO_READ
         self.error_code = 0
         self.high_watermark = self.stable_offset = self.start_offset = -1
-        self.diverging = self.aborted = self.records = None
+        self.diverging = self.leader = self.aborted = self.records = None
         self.size = 0
         return None
 

@@ -20,6 +20,7 @@ class FetchedPartition:
     stable_offset: int
     start_offset: int
     diverging: tuple[int, int] | None
+    leader: tuple[int, int] | None
     aborted: Sequence[tuple[int, int, int]] | None
     records: Sequence[Any] | None
     size: int

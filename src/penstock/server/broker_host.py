@@ -17,7 +17,7 @@ from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.schema_registry import SchemaRegistry
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
-from penstock.gateway.kafka import BrokerAddress, KafkaGateway, KafkaOptions
+from penstock.gateway.kafka import ClusterView, KafkaGateway, KafkaOptions
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError, ListenError
@@ -57,7 +57,7 @@ class BrokerHost:
         observatory: Observatory,
         mount_console: MountConsole | None = None,
         *,
-        other_brokers: Callable[[str], Sequence[BrokerAddress]] | None = None,
+        view: ClusterView | None = None,
         release_http: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.config = config
@@ -67,7 +67,7 @@ class BrokerHost:
         self.broker: Broker | None = None
         self._group = 0
         self._mount_console = mount_console
-        self._other_brokers = other_brokers
+        self._view = view  # of the other nodes for Kafka clients; None: there are none
         self._release_http = release_http  # called when the port of the HTTP listener is needed
         self._http: HttpListener | None = None
         self._ydb_readers_of: ReadersOf | None = None
@@ -129,7 +129,8 @@ class BrokerHost:
             advertised_host=advertised_host(config),
             options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
             tls=tls,
-            other_brokers=None if self._other_brokers is None else partial(self._other_brokers, name),
+            view=self._view,
+            listener=name,
             other_listeners=self._advertised_listeners,
         )
         try:

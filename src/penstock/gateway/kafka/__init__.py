@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
+from penstock.gateway.kafka.cluster_view import (
+    Admitted,
+    BrokerAddress,
+    ClusterView,
+    ForwardedReply,
+    ForwardedRequest,
+    Forwarder,
+    Leader,
+    MoveRefusedError,
+    NoForwardError,
+    Replicas,
+    TransactionalWrite,
+)
 from penstock.gateway.kafka.dispatch import CALLS
 from penstock.gateway.kafka.gateway import KafkaGateway
-from penstock.gateway.kafka.node import BrokerAddress
 from penstock.gateway.kafka.options import KafkaOptions
 
-__all__ = ["SERVED_APIS", "BrokerAddress", "KafkaGateway", "KafkaOptions"]
+__all__ = [
+    "SERVED_APIS",
+    "Admitted",
+    "BrokerAddress",
+    "ClusterView",
+    "ForwardedReply",
+    "ForwardedRequest",
+    "Forwarder",
+    "KafkaGateway",
+    "KafkaOptions",
+    "Leader",
+    "MoveRefusedError",
+    "NoForwardError",
+    "Replicas",
+    "TransactionalWrite",
+]
 
 SERVED_APIS = frozenset(CALLS)
 """The keys of the requests that are served."""

@@ -35,7 +35,7 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
         "connections.max.idle.ms": BrokerConfig(
             str(int(options.idle_timeout_s * 1000)), "long", "a connection on which nothing moves for so long is closed"
         ),
-        "default.replication.factor": BrokerConfig("1", "int", "always 1: the storage group below keeps the copies"),
+        "default.replication.factor": BrokerConfig(str(node.view.copies_max), "int", "the copies that the storage group keeps"),
         "delete.topic.enable": BrokerConfig("true", "boolean", "whether topics can be deleted"),
         "fetch.max.bytes": BrokerConfig(str(options.fetch_bytes_max), "int", "the most that one reply to a fetch holds"),
         "group.initial.rebalance.delay.ms": BrokerConfig(

@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.kafka.protocol import Message, Request, encode_response
 
 if TYPE_CHECKING:
     from penstock.broker import Operation, ResourceKind
     from penstock.core.probe import Span
-    from penstock.gateway.kafka.connection import Connection
     from penstock.gateway.kafka.node import Node
+    from penstock.gateway.kafka.probe import AnyCall
+
+
+class Peer(Protocol):
+    """The client of a request: one that is connected here, or to a node that has forwarded the request."""
+
+    user: str
+    host: str
+    active_at: float
+
+    def mute(self, delay_s: float) -> None:
+        """Starts no more requests of the client for a while."""
+        ...
+
+    def finished(self, call: AnyCall) -> None:
+        """A request has its response."""
+        ...
+
+
+class Poll(Protocol):
+    """A wait of a request: for records to arrive, or for another node."""
+
+    def done(self) -> bool:
+        """Whether it needs no reminder that others wait behind it."""
+        ...
+
+    def set_result(self, result: None, /) -> None:
+        """Answer with what there is."""
+        ...
+
+    def cancel(self) -> object:
+        """The client is gone."""
+        ...
 
 
 class Caller:
@@ -20,7 +52,7 @@ class Caller:
     __slots__ = ()
 
     node: Node
-    peer: Connection
+    peer: Peer
 
     @property
     def user(self) -> str:
@@ -60,7 +92,7 @@ class Call(Caller, ABC):
         "waited_s",
     )
 
-    def __init__(self, request: Request, cost: int, node: Node, peer: Connection) -> None:
+    def __init__(self, request: Request, cost: int, node: Node, peer: Peer) -> None:
         self.request = request
         self.api_key = request.api_key
         self.version = request.api_version
@@ -76,7 +108,7 @@ class Call(Caller, ABC):
         self.began = peer.active_at
         self.waited_s = 0.0  # for records to arrive
         self.span: Span | None = None
-        self.poll: None = None  # no other than a fetch waits for records
+        self.poll: Poll | None = None  # what the connection ends when it closes
 
     @property
     def client_id(self) -> str:

@@ -18,6 +18,7 @@ from penstock.gateway.kafka.apis.plain_produce import PlainProduce
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.dispatch import BEFORE_AUTHENTICATION, CALLS, TokenCall, token_request, unknown_version
 from penstock.gateway.kafka.file_sender import FileSender
+from penstock.gateway.kafka.forward_call import ForwardCall, needs_leader
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.probe import AnyCall, begin_span
 from penstock.gateway.kafka.security.sasl import ANONYMOUS, TOKEN_BYTES_MAX, SaslExchange, SaslStateError
@@ -313,6 +314,9 @@ class Connection(asyncio.BufferedProtocol):
         make_call = CALLS.get(request.api_key)
         if make_call is None:
             raise ProtocolError(f"api key {request.api_key} version {request.api_version} is not served")
+        forwarder = self._node.view.forwarder
+        if forwarder is not None and needs_leader(self._node, request):
+            return ForwardCall(request, cost, self._node, self, forwarder=forwarder, frame=bytes(frame))
         return make_call(request, cost, self._node, self)
 
     def _is_token(self, sasl: SaslExchange) -> bool:

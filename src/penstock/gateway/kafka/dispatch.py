@@ -139,24 +139,37 @@ _DECIDING: Final = frozenset(
 BEFORE_AUTHENTICATION: Final = frozenset({keys.API_VERSIONS, keys.SASL_HANDSHAKE, keys.SASL_AUTHENTICATE})
 
 
+async def respond(call: Call) -> Message:
+    """Serves a request that has a handler, as far as its client may have what it asks for. UnconfirmedError if another node may
+    have taken over meanwhile."""
+    confirmations = call.node.confirmations
+    if confirmations is None:
+        return await _handle(call)
+    async with confirmations.answering(is_decision=call.request.api_key in _DECIDING):
+        return await _handle(call)
+
+
+async def _handle(call: Call) -> Message:
+    handler = _HANDLERS[call.request.api_key]
+    if call.node.access is None:
+        return await handler(call, call.request.body)
+    response: Message = await guarded(call, call.request.body, handler)
+    return response
+
+
 class TaskCall(Call):
     """A request that is served by a task of its own."""
 
     __slots__ = ()
 
     def start(self) -> None:
-        self.node.spawn(self._run())
+        _ = self.node.spawn(self._run())
 
     async def _run(self) -> None:
         if self.span is not None:
             current_trace.set(self.span.traceparent)
-        confirmations = self.node.confirmations
         try:
-            if confirmations is None:
-                response = await self._handle()
-            else:
-                async with confirmations.answering(is_decision=self.request.api_key in _DECIDING):
-                    response = await self._handle()
+            response = await respond(self)
         except UnconfirmedError as error:
             # The client connects again, and finds the node that serves.
             log.warning("a request with api key %d is not answered: %s", self.request.api_key, error)
@@ -168,12 +181,6 @@ class TaskCall(Call):
             return
         self.is_refused = has_error(response)
         self.answer(response)
-
-    async def _handle(self) -> Message:
-        handler = _HANDLERS[self.request.api_key]
-        body = self.request.body
-        response: Message = await (handler(self, body) if self.node.access is None else guarded(self, body, handler))
-        return response
 
 
 class TokenCall(TaskCall):

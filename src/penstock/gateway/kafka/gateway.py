@@ -6,10 +6,12 @@ import asyncio
 import logging
 from ssl import SSLContext
 
-from penstock.broker import Broker
+from penstock.broker import PartitionBroker
 from penstock.core.clock import Clock, SystemClock
+from penstock.gateway.kafka.cluster_view import ClusterView, ForwardedReply, ForwardedRequest
 from penstock.gateway.kafka.connection import Connection
-from penstock.gateway.kafka.node import Node, OtherBrokers, OtherListeners
+from penstock.gateway.kafka.forwarded import serve_forwarded
+from penstock.gateway.kafka.node import Node, OtherListeners
 from penstock.gateway.kafka.options import KafkaOptions
 from penstock.gateway.kafka.probe import KafkaProbe
 
@@ -24,7 +26,7 @@ class KafkaGateway:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: PartitionBroker,
         *,
         node_id: int,
         cluster_id: str,
@@ -35,7 +37,8 @@ class KafkaGateway:
         options: KafkaOptions | None = None,
         clock: Clock | None = None,
         tls: SSLContext | None = None,
-        other_brokers: OtherBrokers | None = None,
+        view: ClusterView | None = None,
+        listener: str = "kafka",
         other_listeners: OtherListeners | None = None,
     ) -> None:
         self._host = host
@@ -50,7 +53,8 @@ class KafkaGateway:
             options=options or KafkaOptions(),
             clock=clock or SystemClock(),
             is_encrypted=tls is not None,
-            other_brokers=other_brokers,
+            view=view,
+            listener=listener,
             other_listeners=other_listeners,
         )
         self._server: asyncio.Server | None = None
@@ -75,6 +79,10 @@ class KafkaGateway:
     def memory_used(self) -> int:
         """Bytes of requests in flight and of responses not sent."""
         return self._node.memory.used
+
+    async def serve_forwarded(self, request: ForwardedRequest) -> ForwardedReply:
+        """Answers a request of a client of another node. ProtocolError if it is none that is forwarded."""
+        return await serve_forwarded(self._node, request)
 
     async def start(self) -> None:
         """Starts to listen. Raises OSError if the address is in use or not local."""
@@ -108,7 +116,7 @@ class KafkaGateway:
         for connection in connections:
             connection.finish("the node stops")
         # Joins and syncs may wait for longer than the drain timeout.
-        self._node.broker.groups.release()
+        self._node.release_waiting()
         for connection in connections:
             await asyncio.shield(connection.closed)
         while self._node.tasks:

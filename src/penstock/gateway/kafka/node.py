@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
-from penstock.broker import Broker
+from penstock.broker import Broker, PartitionBroker
 from penstock.broker.dynamic_config import CONNECTIONS_MAX
 from penstock.core.clock import Clock
+from penstock.gateway.kafka.cluster_view import AloneView, BrokerAddress, ClusterView
+from penstock.gateway.kafka.described_topics import DescribedTopics
 from penstock.gateway.kafka.fetch_sessions import FetchSessions
 from penstock.gateway.kafka.memory import MemoryBudget
 from penstock.gateway.kafka.options import KafkaOptions
@@ -19,18 +21,6 @@ if TYPE_CHECKING:
     from penstock.gateway.kafka.connection import Connection
 
 
-class BrokerAddress(NamedTuple):
-    """A node of the cluster as Kafka clients reach it. The rack is empty if there is none."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str = ""
-
-
-OtherBrokers = Callable[[], Sequence[BrokerAddress]]
-"""The other nodes of the cluster that run now: each may become the one that serves."""
-
 OtherListeners = Callable[[], Mapping[str, str]]
 """The addresses of this node for other protocols, by protocol. Commands find the admin API with it."""
 
@@ -40,7 +30,7 @@ class Node:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: PartitionBroker,
         *,
         node_id: int,
         cluster_id: str,
@@ -48,12 +38,16 @@ class Node:
         options: KafkaOptions,
         clock: Clock,
         is_encrypted: bool = False,
-        other_brokers: OtherBrokers | None = None,
+        view: ClusterView | None = None,
+        listener: str = "kafka",
         other_listeners: OtherListeners | None = None,
     ) -> None:
-        self._other_brokers = other_brokers
+        self.view: ClusterView = view or AloneView(node_id)
+        self.listener = listener  # its name, the same on every node
         self.other_listeners = other_listeners or dict
         self.broker = broker
+        # For requests that need the leading node: on any other they are forwarded.
+        self.coordinator = cast("Broker", broker)
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.host, self.port = address
@@ -65,14 +59,16 @@ class Node:
         self.connections: set[Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.confirmations = broker.tablets.storage.confirmations  # None: no other node may take over
+        self.waiting: set[asyncio.Task[None]] = set()  # forwarded requests that are answered when other clients have come
+        self.described = DescribedTopics()
         self.access = broker.access  # None: everyone may do everything
         security = broker.options.security
         self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
 
     def brokers(self) -> list[BrokerAddress]:
         """All nodes of the cluster, this one first."""
-        others = () if self._other_brokers is None else self._other_brokers()
-        return [BrokerAddress(self.node_id, self.host, self.port), *others]
+        own = BrokerAddress(self.node_id, self.host, self.port, self.view.rack())
+        return [own, *self.view.others(self.listener)]
 
     def sasl_exchange(self) -> SaslExchange | None:
         """Returns the SASL exchange of a new connection, or None without security."""
@@ -85,8 +81,16 @@ class Node:
         dynamic = self.broker.dynamic.values.get(CONNECTIONS_MAX)
         return self.options.connections_max if dynamic is None else int(dynamic)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Starts a task that completes even if its client disconnects."""
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
+
+    def release_waiting(self) -> None:
+        """Has requests answered that wait for other clients: the node is about to stop."""
+        if self.view.forwarder is None:
+            self.coordinator.groups.release()
+        for task in self.waiting:
+            task.cancel()

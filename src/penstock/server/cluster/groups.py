@@ -89,6 +89,19 @@ class ClusterGroups:
                     found.append(f"VDisk {vdisk.id} is being refilled")
         return found
 
+    def nodes_in_step(self, group: int) -> frozenset[int]:
+        """The nodes all of whose VDisks of a group hold what they should, as far as is known here."""
+        host, membership = self.hosts.get(group), self.memberships.get(group)
+        if host is None or membership is None:
+            return frozenset()
+        behind: set[int] = set()
+        for order, seat in enumerate(membership.configuration.seats):
+            vdisk = host.vdisks.get(order)
+            is_whole = vdisk is not None and vdisk.in_step and vdisk.proves_absence
+            if not (is_whole if order in host.hosted else host.elsewhere.get(order, False)):
+                behind.add(seat.node)
+        return frozenset(seat.node for seat in membership.configuration.seats) - behind
+
     async def survey(self) -> None:
         """Ask now and then how the VDisks on other nodes are."""
         while True:

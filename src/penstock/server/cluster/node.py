@@ -22,11 +22,11 @@ from penstock.coordination import (
     Coordination,
     CoordinationUnavailableError,
     DuplicateMemberError,
+    KeyChange,
     MemberRecord,
 )
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError, PenstockError
-from penstock.gateway.kafka import BrokerAddress
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, TlsFiles
 from penstock.server.broker_host import (
     BrokerHost,
@@ -43,6 +43,7 @@ from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
 from penstock.server.cluster.groups import ClusterGroups
+from penstock.server.cluster.kafka_view import KafkaView
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
 from penstock.server.config import NodeConfig
@@ -330,15 +331,30 @@ class ClusterNode:
         observatory.cluster_troubles = self._cluster_troubles
         observatory.interconnect = self._interconnect
         observatory.watch_loop()
+        view = KafkaView(
+            self.layout.node_id,
+            coordination,
+            None,
+            default_group=FIRST_GROUP,
+            in_step=self._groups.nodes_in_step,
+            forwarder=None,
+            rack=self._record.rack,
+        )
+
+        def on_change(_changes: list[KeyChange]) -> None:
+            view.changed()
+
+        coordination.listen(on_change)
         host = BrokerHost(
             config,
             self.layout,
             observatory,
             self._mount_console,
-            other_brokers=self._other_brokers,
+            view=view,
             release_http=self._release_http,
         )
         host.closing.push_async_callback(observatory.stop_watching_loop)
+        host.closing.callback(coordination.unlisten, on_change)
         tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
         if tracing is not None:
             observatory.trace(tracing)
@@ -346,16 +362,6 @@ class ClusterNode:
         await host.start(self._storage, options, self._random, coordination.note_started)
         self.listeners.update(host.listeners)
         return host
-
-    def _other_brokers(self, listener: str) -> list[BrokerAddress]:
-        """The other running nodes, at their listener of this name."""
-        found: list[BrokerAddress] = []
-        for member in self._coordination.members():
-            address = member.addresses.get(listener)
-            if member.node_id != self.layout.node_id and address is not None:
-                host, _, port = address.rpartition(":")
-                found.append(BrokerAddress(member.node_id, host.strip("[]"), int(port), member.rack))
-        return found
 
     # A standby.
 

@@ -23,7 +23,8 @@ CONFIG_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 
 
 def describe_broker(node: Node, name: str) -> list[DescribeConfigsResourceResult]:
     """Every setting of this broker; without a name, what was set for all brokers while they run."""
-    _check_name(node, name)
+    if name not in (ALL_BROKERS, str(node.node_id)):
+        raise InvalidRequestError(f"this is broker {node.node_id}; ask broker {name!r} for its settings, if there is one")
     if name == ALL_BROKERS:
         own = node.broker.dynamic.own(ALL_BROKERS)
         return [_described(key, dynamic_synonyms(node, key)[-1:], DYNAMIC_KEYS[key].kind, DYNAMIC_KEYS[key].doc) for key in own]
@@ -81,11 +82,11 @@ async def change_broker(node: Node, name: str, changes: Sequence[IncrementalAlte
 async def _set(node: Node, name: str, settings: dict[str, str], *, validate_only: bool) -> None:
     node.broker.dynamic.check(settings)
     if not validate_only and settings != node.broker.dynamic.own(name):
-        await node.broker.configure(name, settings)
+        await node.coordinator.configure(name, settings)
 
 
 def _check_name(node: Node, name: str) -> None:
-    if name not in (ALL_BROKERS, str(node.node_id)):
+    if name not in (ALL_BROKERS, *(str(broker.node_id) for broker in node.brokers())):
         raise InvalidRequestError(f"this is broker {node.node_id}; broker {name!r} is not known")
 
 

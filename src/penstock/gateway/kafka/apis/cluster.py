@@ -1,4 +1,4 @@
-"""FindCoordinator and DescribeCluster: who does what. This node does all there is."""
+"""FindCoordinator and DescribeCluster: who does what. The node that leads coordinates all groups and transactions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def describe_cluster(call: Call, request: DescribeClusterRequest) -> Descr
         )
     response = DescribeClusterResponse(
         cluster_id=node.cluster_id,
-        controller_id=node.node_id,
+        controller_id=node.view.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack or None)
             for broker in node.brokers()
@@ -70,7 +70,7 @@ async def _show_internal_topic(call: Call, key_type: int) -> None:
     name = INTERNAL_TOPICS.get(key_type)
     if name is not None:
         try:
-            await call.node.broker.internal_topic(name)
+            await call.node.coordinator.internal_topic(name)
         except PenstockError as error:
             log.warning("topic %r cannot be created now: %s", name, error)
 

@@ -22,7 +22,7 @@ async def commit_together(call: Call, request: CommitTogetherRequest) -> CommitT
         for transaction in request.transactions
     ]
     try:
-        outcome, owners = await call.node.broker.transactions.commit_together(
+        outcome, owners = await call.node.coordinator.transactions.commit_together(
             ends, (request.record_key, request.record_value), expected=request.expected_value
         )
     except PenstockError as error:
@@ -39,7 +39,7 @@ async def commit_together(call: Call, request: CommitTogetherRequest) -> CommitT
 async def application_record(call: Call, request: ApplicationRecordRequest) -> ApplicationRecordResponse:
     """What was committed last under a key."""
     try:
-        value = call.node.broker.transactions.application_record(request.record_key)
+        value = call.node.coordinator.transactions.application_record(request.record_key)
     except PenstockError as error:
         return ApplicationRecordResponse(error_code=coordinator_code(error), error_message=str(error))
     return ApplicationRecordResponse(record_value=value)

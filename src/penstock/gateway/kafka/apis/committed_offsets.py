@@ -56,8 +56,8 @@ async def commit(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespon
             except PenstockError as error:
                 outcome.error_code = topic_code(error)
     try:
-        name = node.broker.namespace.offsets_name(request.group_id)
-        await node.broker.consumers.commit(name, [(queue, position) for queue, position, _ in accepted])
+        name = node.coordinator.namespace.offsets_name(request.group_id)
+        await node.coordinator.consumers.commit(name, [(queue, position) for queue, position, _ in accepted])
     except PenstockError as error:
         for _, _, outcome in accepted:
             outcome.error_code = coordinator_code(error)
@@ -94,7 +94,7 @@ async def fetch(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
 
 def _group_error(call: Call, request: OffsetCommitRequest) -> int:
     """Returns the error code if the group refuses commits of this member; NONE otherwise."""
-    groups = call.node.broker.groups
+    groups = call.node.coordinator.groups
     member_id, generation = request.member_id, request.generation_id_or_member_epoch
     try:
         check_group_name(request.group_id)
@@ -120,7 +120,7 @@ def _position(requested: OffsetCommitRequestPartition) -> Position:
 
 def _group(call: Call, requested: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
     response = OffsetFetchResponseGroup(group_id=requested.group_id)
-    broker = call.node.broker
+    broker = call.node.coordinator
     try:
         broker.groups.check_fetch(requested.group_id, requested.member_id or "", requested.member_epoch)
         name = broker.namespace.offsets_name(requested.group_id)
@@ -169,7 +169,7 @@ def _topic(
 
 def _mark_unstable(node: Node, group: str, topics: list[OffsetFetchResponseTopics]) -> None:
     """Returns UNSTABLE_OFFSET_COMMIT if an open transaction is about to change the committed offset."""
-    consumers = node.broker.consumers
+    consumers = node.coordinator.consumers
     for answered in topics:
         try:
             topic = find_topic(node, answered.topic_id if has_id(answered.topic_id) else answered.name)

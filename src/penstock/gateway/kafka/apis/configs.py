@@ -114,8 +114,18 @@ async def incremental_alter_configs(call: Call, request: IncrementalAlterConfigs
 
 
 async def _configure(call: Call, topic: Topic, config: TopicConfig, *, validate_only: bool) -> None:
+    check_in_sync(call.node, config)
     if not validate_only:
-        await call.node.broker.configure_topic(topic.name, config)
+        await call.node.coordinator.configure_topic(topic.name, config)
+
+
+def check_in_sync(node: Node, config: TopicConfig) -> None:
+    """InvalidConfigError if a topic asks for more replicas in sync than the storage group keeps."""
+    wanted, most = int(config["min.insync.replicas"]), node.view.copies_max
+    if wanted > most:
+        raise InvalidConfigError(
+            f"min.insync.replicas is {wanted}; the storage group keeps the copies, and offers at most {most}"
+        )
 
 
 async def list_config_resources(call: Call, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
@@ -130,10 +140,10 @@ async def list_config_resources(call: Call, request: ListConfigResourcesRequest)
         topics = call.node.broker.catalog.topics()
         resources += (ConfigResource(resource_name=topic.name, resource_type=TOPIC) for topic in topics)
     if BROKER in wanted:
-        names = {str(call.node.node_id), *call.node.broker.dynamic.names()}
+        names = {*(str(broker.node_id) for broker in call.node.brokers()), *call.node.broker.dynamic.names()}
         resources += (ConfigResource(resource_name=name, resource_type=BROKER) for name in sorted(names))
     if GROUP in wanted:
-        groups = call.node.broker.groups.consumer.configs.names()
+        groups = call.node.coordinator.groups.consumer.configs.names()
         resources += (ConfigResource(resource_name=name, resource_type=GROUP) for name in groups)
     return ListConfigResourcesResponse(config_resources=resources)
 

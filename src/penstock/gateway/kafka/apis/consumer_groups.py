@@ -36,7 +36,7 @@ CONSUMER_MEMBER = 1
 
 async def heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
     """Take what a member says of itself; tell it its epoch and, if that is news, its partitions."""
-    coordinator = call.node.broker.groups.consumer
+    coordinator = call.node.coordinator.groups.consumer
     try:
         _check(call, request)
         member_id = request.member_id or coordinator.new_member_id()
@@ -65,7 +65,7 @@ async def describe(call: Call, request: ConsumerGroupDescribeRequest) -> Consume
     """Groups of this kind with their members, what those have and what they are to have."""
     response = ConsumerGroupDescribeResponse()
     for name in request.group_ids:
-        group = call.node.broker.groups.consumer.group(name)
+        group = call.node.coordinator.groups.consumer.group(name)
         if group is None:
             message = f"there is no group {name!r} whose partitions the broker assigns"
             described = DescribedGroup(

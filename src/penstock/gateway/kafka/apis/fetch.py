@@ -19,6 +19,7 @@ from penstock.core.trace_context import current_trace
 from penstock.gateway.kafka.apis.topic_lookup import epoch_error, find_topic, topic_code
 from penstock.gateway.kafka.call import Caller
 from penstock.gateway.kafka.fetch_sessions import NO_SESSION, FetchSession
+from penstock.gateway.kafka.leader_hints import addresses_of, encode_endpoints, leader_hint
 from penstock.gateway.kafka.own_headers import ReadRequest, read_as_kafka
 from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.kafka.protocol import Request, errors, keys
@@ -141,7 +142,7 @@ class FetchCall(FetchFrame, Caller):
             self.readable = [part for part in self.parts if part.until > NOTHING_TO_READ]
         self.has_files = False
         if self.readable and not self._read_at_hand():
-            node.spawn(self._read())
+            _ = node.spawn(self._read())
         else:
             self._wait_or_answer()
 
@@ -187,6 +188,8 @@ class FetchCall(FetchFrame, Caller):
     def _wait_or_answer(self) -> None:
         """Answers if there is enough, an error, or no time left; otherwise waits for one of the partitions to grow."""
         self.sum_up()
+        if self.is_refused:
+            _add_hints(self)
         if self.size >= self.min_bytes or not self.parts or self.is_refused or self.peer.must_hurry():
             self._answer()
             return
@@ -233,7 +236,7 @@ class FetchCall(FetchFrame, Caller):
         if confirmations is None or confirmations.now() < confirmations.until:
             self._send()
         else:
-            self.node.spawn(self._send_when_confirmed(confirmations))
+            _ = self.node.spawn(self._send_when_confirmed(confirmations))
 
     async def _send_when_confirmed(self, confirmations: Confirmations) -> None:
         """Answers only if no other node has taken over meanwhile; otherwise the client connects again, and finds that one."""
@@ -327,6 +330,17 @@ def _look_at(call: FetchCall, part: FetchedPartition) -> None:
                 part.until = NOTHING_TO_READ
     except PenstockError as error:
         part.fail(topic_code(error))
+
+
+def _add_hints(call: FetchCall) -> None:
+    """Tells the client where partitions are led that it should not have asked this node for."""
+    hints = []
+    for part in call.parts:
+        hint = leader_hint(call.node, part.topic, part.index, part.error_code)
+        if hint is not None:
+            part.leader = hint
+            hints.append(hint)
+    call.endpoints = encode_endpoints(addresses_of(call.node, hints)) if hints else None
 
 
 async def _read_one(call: FetchCall, part: FetchedPartition, bytes_left: int, *, at_least_one: bool) -> None:

@@ -40,7 +40,7 @@ async def list_groups(call: Call, request: ListGroupsRequest) -> ListGroupsRespo
     """Every group, or those in some states and of some types."""
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
-    broker = call.node.broker
+    broker = call.node.coordinator
     try:
         groups = broker.groups.listed()
         paths = sorted(node.path for node in broker.namespace.consumers() if group_name(node.path) is None)
@@ -84,7 +84,7 @@ async def describe_groups(call: Call, request: DescribeGroupsRequest) -> Describ
 
 async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete groups without members, with their committed offsets; a consumer of YT is deleted with its Cypress node."""
-    broker = call.node.broker
+    broker = call.node.coordinator
     response = DeleteGroupsResponse()
     for name in request.groups_names:
         result = DeletableGroupResult(group_id=name)
@@ -101,7 +101,7 @@ async def delete_groups(call: Call, request: DeleteGroupsRequest) -> DeleteGroup
 
 async def delete_offsets(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete positions of a group in topics that none of its members reads."""
-    broker = call.node.broker
+    broker = call.node.coordinator
     response = OffsetDeleteResponse()
     queues: list[TopicPartition] = []
     try:
@@ -115,7 +115,7 @@ async def delete_offsets(call: Call, request: OffsetDeleteRequest) -> OffsetDele
 
 
 def _find_group(node: Node, name: str) -> GroupDescription:
-    broker = node.broker
+    broker = node.coordinator
     if broker.namespace.offsets_name(name) != name:
         return GroupDescription(name, EMPTY_STATE, "", "", ())
     return broker.groups.describe_classic(name)
@@ -148,7 +148,7 @@ def _find_positions(
         code = topic_code(error)
     else:
         try:
-            node.broker.groups.check_topic_unused(group, requested.name)
+            node.coordinator.groups.check_topic_unused(group, requested.name)
         except PenstockError as error:
             code = coordinator_code(error)
             if code == errors.NON_EMPTY_GROUP:

@@ -23,7 +23,7 @@ SET, DELETE = 0, 1
 def describe_group(node: Node, name: str) -> list[DescribeConfigsResourceResult]:
     """Every setting of a group, whether or not it is there."""
     check_group_name(name)
-    configs = node.broker.groups.consumer.configs
+    configs = node.coordinator.groups.consumer.configs
     own, options, defaults = configs.own(name), configs.options(name), node.broker.options.consumer_groups
     described = []
     for key, (option, _, doc) in GROUP_CONFIG_KEYS.items():
@@ -46,7 +46,7 @@ def describe_group(node: Node, name: str) -> list[DescribeConfigsResourceResult]
 async def set_group(node: Node, name: str, own: dict[str, str], *, validate_only: bool) -> None:
     """Set all that is set for a group."""
     check_group_name(name)
-    coordinator = node.broker.groups.consumer
+    coordinator = node.coordinator.groups.consumer
     coordinator.configs.check(own)
     if not validate_only:
         await coordinator.configure(name, own)
@@ -57,7 +57,7 @@ async def change_group(node: Node, name: str, changes: Sequence[IncrementalAlter
     names = [change.name for change in changes]
     if len(set(names)) < len(names):
         raise InvalidRequestError("a setting is named more than once")
-    configs = node.broker.groups.consumer.configs
+    configs = node.coordinator.groups.consumer.configs
     async with configs.changing:
         own = configs.own(name)
         for change in changes:

@@ -47,7 +47,7 @@ async def join_group(call: Call, request: JoinGroupRequest) -> JoinGroupResponse
         skips_assignment=call.version >= SKIPS_ASSIGNMENT_FROM,
     )
     try:
-        joined = await call.node.broker.groups.classic.join(request.group_id, join)
+        joined = await call.node.coordinator.groups.classic.join(request.group_id, join)
     except PenstockError as error:
         return JoinGroupResponse(
             error_code=coordinator_code(error),
@@ -73,7 +73,7 @@ async def sync_group(call: Call, request: SyncGroupRequest) -> SyncGroupResponse
     if call.version >= SYNC_PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=errors.INCONSISTENT_GROUP_PROTOCOL)
     try:
-        assigned = await call.node.broker.groups.classic.sync(
+        assigned = await call.node.coordinator.groups.classic.sync(
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -91,7 +91,7 @@ async def sync_group(call: Call, request: SyncGroupRequest) -> SyncGroupResponse
 async def heartbeat(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
     """A member is alive."""
     try:
-        call.node.broker.groups.classic.heartbeat(
+        call.node.coordinator.groups.classic.heartbeat(
             request.group_id, request.member_id, request.generation_id, request.group_instance_id
         )
     except PenstockError as error:
@@ -116,7 +116,7 @@ async def leave_group(call: Call, request: LeaveGroupRequest) -> LeaveGroupRespo
 
 def _leave(call: Call, group: str, member: MemberIdentity) -> int:
     try:
-        call.node.broker.groups.classic.leave(group, member.member_id, member.group_instance_id)
+        call.node.coordinator.groups.classic.leave(group, member.member_id, member.group_instance_id)
     except PenstockError as error:
         return coordinator_code(error)
     return errors.NONE

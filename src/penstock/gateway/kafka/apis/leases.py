@@ -40,7 +40,7 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
             for topic in request.topics
             for leased in topic.partitions
         }
-        lease = await call.node.broker.leases.take(
+        lease = await call.node.coordinator.leases.take(
             _key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions
         )
         # A trim that began before the lease may still be in flight. Trimming to 0 waits for it and returns the start after it.
@@ -52,7 +52,7 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
 
 async def renew_lease(call: Call, request: RenewLeaseRequest) -> RenewLeaseResponse:
     """Let a lease live on, unless its user may not read any more what it holds."""
-    leases, key = call.node.broker.leases, _key(call, request.lease_id)
+    leases, key = call.node.coordinator.leases, _key(call, request.lease_id)
     try:
         lease = leases.renew(key)
         if not all(may_topic(call, Operation.READ, topic_id.bytes) for topic_id in {queue.topic_id for queue in lease.positions}):
@@ -66,7 +66,7 @@ async def renew_lease(call: Call, request: RenewLeaseRequest) -> RenewLeaseRespo
 async def release_lease(call: Call, request: ReleaseLeaseRequest) -> ReleaseLeaseResponse:
     """End a lease."""
     try:
-        await call.node.broker.leases.release(_key(call, request.lease_id))
+        await call.node.coordinator.leases.release(_key(call, request.lease_id))
     except PenstockError as error:
         return ReleaseLeaseResponse(error_code=topic_code(error), error_message=str(error))
     return ReleaseLeaseResponse()

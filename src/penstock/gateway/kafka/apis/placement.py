@@ -1,14 +1,17 @@
 """ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: where partitions are led and kept.
 
-Every partition is led by this node and has this node as its one replica; the storage group below keeps the copies and mends
-them by itself. So there is never an election or a reassignment in progress, and these calls say so.
+The storage group below keeps the copies and mends them by itself, and a tablet that has no node is given one. What is left to
+ask for is another leader: with it move all partitions of its tablet. A move is over when it is answered, so none is ever listed.
 """
 
 from __future__ import annotations
 
-from penstock.core.errors import PenstockError
+from penstock.broker import UnknownTopicError
+from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, topic_code
 from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.cluster_view import NO_LEADER
+from penstock.gateway.kafka.described_topics import find_leader
 from penstock.gateway.kafka.node import Node
 from penstock.kafka.protocol import errors
 from penstock.kafka.protocol.topics import (
@@ -51,12 +54,12 @@ async def elect_leaders(call: Call, request: ElectLeadersRequest) -> ElectLeader
 async def alter_partition_reassignments(
     call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """A partition can be asked to be where it is; there is nowhere else."""
+    """Moves partitions to the first of the nodes that are named for each."""
     response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
     for topic in request.topics:
-        moved = [_move(call.node, topic.name, requested) for requested in topic.partitions]
+        moved = [await _move(call.node, topic.name, requested) for requested in topic.partitions]
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=moved))
     return response
 
@@ -64,38 +67,45 @@ async def alter_partition_reassignments(
 async def list_partition_reassignments(
     _call: Call, _request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Returns no reassignments: there never are any."""
+    """Returns no reassignments: each is over when it is answered."""
     return ListPartitionReassignmentsResponse(error_message=None)
 
 
 def _elect(node: Node, name: str, number: int, election_type: int) -> PartitionResult:
     result = PartitionResult(partition_id=number)
     try:
-        node.broker.partition(find_topic(node, name), number)
-    except PenstockError as error:
-        code = topic_code(error)
-        if error.retriable:
-            is_preferred = election_type == PREFERRED
-            code = errors.PREFERRED_LEADER_NOT_AVAILABLE if is_preferred else errors.ELIGIBLE_LEADERS_NOT_AVAILABLE
-        result.error_code, result.error_message = code, str(error)
-        return result
-    result.error_code, result.error_message = errors.ELECTION_NOT_NEEDED, f"the partition is led by broker {node.node_id}"
-    return result
-
-
-def _move(node: Node, name: str, requested: ReassignablePartition) -> ReassignablePartitionResponse:
-    result = ReassignablePartitionResponse(partition_index=requested.partition_index, error_message=None)
-    try:
         topic = find_topic(node, name)
+        if not 0 <= number < topic.partitions:
+            raise UnknownTopicError(f"topic {name!r} has partitions 0..{topic.partitions - 1}, not {number}")
     except PenstockError as error:
         result.error_code, result.error_message = topic_code(error), str(error)
         return result
-    if not 0 <= requested.partition_index < topic.partitions:
-        result.error_code = errors.UNKNOWN_TOPIC_OR_PARTITION
-        result.error_message = f"topic {name!r} has partitions 0..{topic.partitions - 1}"
-    elif requested.replicas is None:
-        result.error_code, result.error_message = errors.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being moved"
-    elif requested.replicas != [node.node_id]:
-        result.error_code = errors.INVALID_REPLICA_ASSIGNMENT
-        result.error_message = f"replicas can be on broker {node.node_id} alone, not on {requested.replicas}"
+    leader = find_leader(node, topic, number)
+    if leader.node_id == NO_LEADER:
+        is_preferred = election_type == PREFERRED
+        result.error_code = errors.PREFERRED_LEADER_NOT_AVAILABLE if is_preferred else errors.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        result.error_message = "the tablet of the partition is being started; try again in a moment"
+    else:
+        result.error_code = errors.ELECTION_NOT_NEEDED
+        result.error_message = f"the partition is led by broker {leader.node_id}"
+    return result
+
+
+async def _move(node: Node, name: str, requested: ReassignablePartition) -> ReassignablePartitionResponse:
+    number = requested.partition_index
+    result = ReassignablePartitionResponse(partition_index=number, error_message=None)
+    try:
+        topic = find_topic(node, name)
+        if not 0 <= number < topic.partitions:
+            raise UnknownTopicError(f"topic {name!r} has partitions 0..{topic.partitions - 1}, not {number}")
+        if requested.replicas is None:
+            result.error_code, result.error_message = errors.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being moved"
+        else:
+            await node.view.move(topic, number, requested.replicas)
+    except InvalidRequestError as error:
+        is_unknown = isinstance(error, UnknownTopicError)
+        result.error_code = topic_code(error) if is_unknown else errors.INVALID_REPLICA_ASSIGNMENT
+        result.error_message = str(error)
+    except PenstockError as error:
+        result.error_code, result.error_message = errors.REQUEST_TIMED_OUT, str(error)
     return result

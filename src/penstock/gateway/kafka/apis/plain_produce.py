@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from penstock.broker import Operation, UnknownTopicError
 from penstock.broker.quotas import PRODUCE_QUOTA
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka.apis.produce import NO_ACKS, record_errors_of
+from penstock.gateway.kafka.apis.produce import NO_ACKS, add_hints, record_errors_of
 from penstock.gateway.kafka.apis.transaction_codes import produce_code
 from penstock.gateway.kafka.call import Caller
+from penstock.gateway.kafka.leader_hints import HINTED
 from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.kafka.protocol import ZERO_UUID, encode_response, errors, keys
 from penstock.kafka.protocol.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -103,8 +104,10 @@ class PlainProduce(ProduceFrame, Caller):
             # Closing the connection is the only way to report an error.
             self.must_close = any(batch.error_code for batch in self.batches)
             self.answer()
-        elif any(record_errors_of(batch.error) for batch in self.batches):
-            self.answer(*encode_response(keys.PRODUCE, self.version, self.correlation_id, self._response()))
+        elif any(record_errors_of(batch.error) or batch.error_code in HINTED for batch in self.batches):
+            response = self._response()
+            add_hints(self.node, response)
+            self.answer(*encode_response(keys.PRODUCE, self.version, self.correlation_id, response))
         else:
             self.answer()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from penstock.blob import Buffer
 from penstock.broker import Operation, ResourceKind, TopicPartition, UnknownTopicError
@@ -16,11 +17,15 @@ from penstock.core.record_compression import ZSTD
 from penstock.core.record_format import CODEC_MASK, CONTROL, HEADER_SIZE, KIND_BYTE, ORIGIN_BYTE, PRODUCER_AT, TRANSACTIONAL
 from penstock.gateway.kafka.apis.transaction_codes import produce_code
 from penstock.gateway.kafka.call import Call
+from penstock.gateway.kafka.cluster_view import TransactionalWrite
+from penstock.gateway.kafka.leader_hints import addresses_of, leader_hint
 from penstock.gateway.kafka.security.authorization import may_topic
 from penstock.kafka.protocol import errors
 from penstock.kafka.protocol.fields import Splice
 from penstock.kafka.protocol.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -28,6 +33,9 @@ from penstock.kafka.protocol.produce import (
     TopicProduceResponse,
 )
 from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, UnsupportedCodecError, WriteResult
+
+if TYPE_CHECKING:
+    from penstock.gateway.kafka.node import Node
 
 NO_ACKS = 0
 ACKS = frozenset({-1, NO_ACKS, 1})
@@ -115,6 +123,8 @@ class ProduceCall(Call):
             self.node.memory.give(self.cost)
             return
         self._writes.clear()
+        if self.is_refused and isinstance(self.response, ProduceResponse):
+            add_hints(self.node, self.response)
         self._finish()
 
     def give_up(self, now: float) -> None:
@@ -146,7 +156,7 @@ class ProduceCall(Call):
                 raise UnsupportedCodecError(f"zstd needs Produce version {ZSTD_FROM}, and this is version {self.version}")
             if kind & (CONTROL | TRANSACTIONAL):
                 producer = _producer_of(records)
-                if self.version >= ADDS_PARTITIONS_FROM:
+                if self.version >= ADDS_PARTITIONS_FROM or self.node.view.forwarder is not None:
                     self._begin_registered(ref, data.index, records, outcome, producer)
                     return
                 admit = self._admission(producer, TopicPartition(route.topic.id, data.index))
@@ -171,7 +181,7 @@ class ProduceCall(Call):
 
     def _admission(self, producer: Producer, queue: TopicPartition) -> Callable[[], None]:
         """Returns a check that raises unless the producer may write to a partition in its transaction."""
-        return partial(self.node.broker.transactions.check_write, self._transactional_id, producer, queue)
+        return partial(self.node.coordinator.transactions.check_write, self._transactional_id, producer, queue)
 
     def _begin_registered(
         self, ref: str | bytes, number: int, records: Buffer, outcome: PartitionProduceResponse, producer: Producer
@@ -183,7 +193,9 @@ class ProduceCall(Call):
         self._left += 1
         self._writes.append(write)
         queue = TopicPartition(route.topic.id, number)
-        admit = self._admission(producer, queue)
+        forwarder = self.node.view.forwarder
+        # Elsewhere the marker that ends a transaction has the epoch of the next one, which fences what comes late.
+        admit = self._admission(producer, queue) if forwarder is None else None
 
         def registered(trouble: PenstockError | None) -> None:
             try:
@@ -196,7 +208,12 @@ class ProduceCall(Call):
             except PenstockError as error:
                 write.set_exception(error)
 
-        broker.transactions.register(self._transactional_id, producer, queue, registered)
+        if forwarder is None:
+            self.node.coordinator.transactions.register(self._transactional_id, producer, queue, registered)
+        else:
+            adds = self.version >= ADDS_PARTITIONS_FROM
+            is_open = route.partition.open_transaction(producer.id) is not None
+            forwarder.admit(TransactionalWrite(self._transactional_id, producer, queue, adds, is_open), registered)
 
     def _forbidden(self, transactional_id: str | None, topic: str | bytes) -> int:
         """Returns the error code of the access rules; NONE if the client may write to the topic."""
@@ -220,6 +237,21 @@ class ProduceCall(Call):
             self.hang_up()
         else:
             self.answer(None)
+
+
+def add_hints(node: Node, response: ProduceResponse) -> None:
+    """Tells a client where partitions are led that it should not have sent to this node."""
+    hints = []
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            hint = leader_hint(node, topic.name or topic.topic_id, partition.index, partition.error_code)
+            if hint is not None:
+                partition.current_leader = LeaderIdAndEpoch(leader_id=hint.node_id, leader_epoch=hint.epoch)
+                hints.append(hint)
+    response.node_endpoints = [
+        NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack or None)
+        for broker in addresses_of(node, hints)
+    ]
 
 
 def _producer_of(records: Buffer) -> Producer:

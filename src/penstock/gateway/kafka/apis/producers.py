@@ -31,7 +31,7 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
     if request.transactional_id is not None:
         return await _init_transactional(call, request, request.transactional_id)
     try:
-        producer_id, epoch = await call.node.broker.new_producer()
+        producer_id, epoch = await call.node.coordinator.new_producer()
     except PenstockError as error:
         code = errors.COORDINATOR_NOT_AVAILABLE if error.retriable else errors.UNKNOWN_SERVER_ERROR
         return InitProducerIdResponse(error_code=code)
@@ -45,7 +45,7 @@ async def _init_transactional(call: Call, request: InitProducerIdRequest, transa
         return InitProducerIdResponse(error_code=errors.INVALID_REQUEST)
     expected = Producer(request.producer_id, request.producer_epoch) if has_expected else None
     try:
-        owner = await call.node.broker.transactions.initialise(transactional_id, request.transaction_timeout_ms, expected)
+        owner = await call.node.coordinator.transactions.initialise(transactional_id, request.transaction_timeout_ms, expected)
     except PenstockError as error:
         return InitProducerIdResponse(error_code=coordinator_code(error, tells_fenced=call.version >= FENCED_FROM))
     return InitProducerIdResponse(producer_id=owner.id, producer_epoch=owner.epoch)
@@ -78,9 +78,11 @@ async def _producers(node: Node, partition: Partition, queue: TopicPartition) ->
         first_offset = partition.open_transaction(producer_id)
         last = await _batch_at(partition, state.last_offset)
         # Who has ended its last transaction. After a restart that is not known any more; the coordinator of now stands for it.
-        ended_by = node.broker.transactions.marked_by(queue, producer_id)
-        if ended_by is None and first_offset is None and last is not None and last.is_transactional:
-            ended_by = node.broker.transactions.epoch
+        ended_by = None
+        if node.view.forwarder is None:
+            ended_by = node.coordinator.transactions.marked_by(queue, producer_id)
+            if ended_by is None and first_offset is None and last is not None and last.is_transactional:
+                ended_by = node.coordinator.transactions.epoch
         producers.append(
             ProducerState(
                 producer_id=producer_id,

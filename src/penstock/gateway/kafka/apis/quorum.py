@@ -1,5 +1,5 @@
-"""DescribeQuorum: who keeps what the cluster knows of itself. Here that is a tablet of this node, whose storage group keeps the
-copies: its generation stands for the epoch of the leader, the changes made in that generation for the end of the log."""
+"""DescribeQuorum: who keeps what the cluster knows of itself. Here that is a tablet of the node that leads, whose storage group
+keeps the copies: its generation stands for the epoch of the leader, the changes made in it for the end of the log."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ METADATA_PARTITION = 0
 
 
 async def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """This node alone, for the one log that clients can ask for."""
+    """This node alone, for the one log that clients can ask for; the others are told of."""
     node = call.node
     topics = [
         QuorumTopic(topic_name=topic.topic_name, partitions=[_partition(call, topic.topic_name, partition.partition_index)])
         for topic in request.topics
         for partition in topic.partitions
     ]
-    listener = QuorumListener(name=node.security_protocol, host=node.host, port=node.port)
-    return DescribeQuorumResponse(
-        error_message=None, topics=topics, nodes=[QuorumNode(node_id=node.node_id, listeners=[listener])]
-    )
+    nodes = [
+        QuorumNode(
+            node_id=broker.node_id,
+            listeners=[QuorumListener(name=node.security_protocol, host=broker.host, port=broker.port)],
+        )
+        for broker in node.brokers()
+    ]
+    return DescribeQuorumResponse(error_message=None, topics=topics, nodes=nodes)
 
 
 def _partition(call: Call, topic: str, number: int) -> QuorumPartition:

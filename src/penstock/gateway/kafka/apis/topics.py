@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.broker import InvalidPartitionsError, Topic, TopicConfig, check_not_internal
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.change_quota import ChangeQuota
-from penstock.gateway.kafka.apis.configs import describe_topic
+from penstock.gateway.kafka.apis.configs import check_in_sync, describe_topic
 from penstock.gateway.kafka.apis.topic_lookup import find_topic, has_id, topic_code
 from penstock.gateway.kafka.call import Call
 from penstock.gateway.kafka.node import Node
@@ -100,13 +100,14 @@ async def delete_records(call: Call, request: DeleteRecordsRequest) -> DeleteRec
 async def _create(node: Node, wanted: CreatableTopic, quota: ChangeQuota, *, validate_only: bool) -> CreatableTopicResult:
     result = CreatableTopicResult(name=wanted.name, error_message=None)
     try:
-        partitions = _partitions(node, wanted)
+        partitions, replicas = _size(node, wanted)
         config = TopicConfig({setting.name: setting.value for setting in wanted.configs if setting.value is not None})
+        check_in_sync(node, config)
         check_not_internal(wanted.name)
         node.broker.catalog.check_new(wanted.name, partitions)
         if not validate_only:
             quota.draw(partitions)
-            topic = await node.broker.create_topic(wanted.name, partitions, config)
+            topic = await node.coordinator.create_topic(wanted.name, partitions, config, replicas)
             result.topic_id = topic.id.bytes
     except InvalidReplicationError as error:
         result.error_code, result.error_message = errors.INVALID_REPLICATION_FACTOR, str(error)
@@ -117,7 +118,7 @@ async def _create(node: Node, wanted: CreatableTopic, quota: ChangeQuota, *, val
     except PenstockError as error:
         result.error_code, result.error_message = topic_code(error), str(error)
         return result
-    result.num_partitions, result.replication_factor = partitions, 1
+    result.num_partitions, result.replication_factor = partitions, replicas
     result.configs = [
         CreatableTopicConfigs(name=described.name, value=described.value, config_source=described.config_source)
         for described in describe_topic(node, config.under(node.broker.dynamic.topic_defaults))
@@ -125,8 +126,8 @@ async def _create(node: Node, wanted: CreatableTopic, quota: ChangeQuota, *, val
     return result
 
 
-def _partitions(node: Node, wanted: CreatableTopic) -> int:
-    """How many partitions are asked for, in one way or the other."""
+def _size(node: Node, wanted: CreatableTopic) -> tuple[int, int]:
+    """How many partitions and replicas are asked for, in one way or the other."""
     if wanted.assignments:
         if wanted.num_partitions != BY_DEFAULT or wanted.replication_factor != BY_DEFAULT:
             raise InvalidRequestError("a topic is given either an assignment or numbers of partitions and replicas, not both")
@@ -135,17 +136,28 @@ def _partitions(node: Node, wanted: CreatableTopic) -> int:
             raise InvalidAssignmentError(f"partitions are numbered through from 0, not {numbers}")
         for assignment in wanted.assignments:
             _check_replicas(node, assignment.broker_ids)
-        return len(numbers)
-    if wanted.replication_factor not in (BY_DEFAULT, 1):
+        return len(numbers), len(wanted.assignments[0].broker_ids)
+    most = node.view.copies_max
+    replicas = most if wanted.replication_factor == BY_DEFAULT else wanted.replication_factor
+    if not 1 <= replicas <= most:
         raise InvalidReplicationError(
-            f"the replication factor is {wanted.replication_factor}, but there is 1 broker; the storage group keeps the copies"
+            f"the replication factor is {replicas}; the storage group keeps the copies, and offers 1 to {most} (-1: {most})"
+            if most > 1
+            else f"the replication factor is {replicas}, but there is 1 broker; the storage group keeps the copies"
         )
-    return node.broker.options.default_partitions if wanted.num_partitions == BY_DEFAULT else wanted.num_partitions
+    partitions = node.broker.options.default_partitions if wanted.num_partitions == BY_DEFAULT else wanted.num_partitions
+    return partitions, replicas
 
 
 def _check_replicas(node: Node, broker_ids: list[int]) -> None:
-    if broker_ids != [node.node_id]:
-        raise InvalidAssignmentError(f"replicas can be on broker {node.node_id} alone, not on {broker_ids}")
+    """An assignment is checked and its size kept; the node that leads is chosen by load all the same."""
+    known = sorted(broker.node_id for broker in node.brokers())
+    if len(known) == 1 and broker_ids != known:
+        raise InvalidAssignmentError(f"replicas can be on broker {known[0]} alone, not on {broker_ids}")
+    if not set(broker_ids) <= set(known) or len(set(broker_ids)) < len(broker_ids):
+        raise InvalidAssignmentError(f"replicas can be on brokers {known}, each once, not on {broker_ids}")
+    if not 1 <= len(broker_ids) <= node.view.copies_max:
+        raise InvalidAssignmentError(f"a partition can have 1 to {node.view.copies_max} replicas, not {len(broker_ids)}")
 
 
 async def _delete(node: Node, wanted: DeleteTopicState, quota: ChangeQuota) -> DeletableTopicResult:
@@ -156,7 +168,7 @@ async def _delete(node: Node, wanted: DeleteTopicState, quota: ChangeQuota) -> D
         topic = find_topic(node, wanted.topic_id if wanted.name is None else wanted.name)
         result.name, result.topic_id = topic.name, topic.id.bytes
         quota.draw(topic.partitions)
-        await node.broker.delete_topic(topic.name)
+        await node.coordinator.delete_topic(topic.name)
     except PenstockError as error:
         result.error_code, result.error_message = topic_code(error), str(error)
     return result
@@ -171,7 +183,7 @@ async def _grow(
         _check_growth(node, topic, requested)
         if not validate_only:
             quota.draw(requested.count - topic.partitions)
-            await node.broker.add_partitions(requested.name, requested.count)
+            await node.coordinator.add_partitions(requested.name, requested.count)
     except InvalidAssignmentError as error:
         result.error_code, result.error_message = errors.INVALID_REPLICA_ASSIGNMENT, str(error)
     except PenstockError as error:

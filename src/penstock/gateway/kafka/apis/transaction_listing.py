@@ -44,7 +44,7 @@ async def list_transactions(call: Call, request: ListTransactionsRequest) -> Lis
         response.error_code = errors.INVALID_REGULAR_EXPRESSION
         return response
     now_ms = int(call.node.clock.wall() * 1000)
-    for transaction in call.node.broker.transactions.transactions():
+    for transaction in call.node.coordinator.transactions.transactions():
         if _passes(transaction, request, pattern, now_ms):
             listed = ListTransactionsTransactionState(
                 transactional_id=transaction.transactional_id,
@@ -70,7 +70,7 @@ def _passes(transaction: Transaction, request: ListTransactionsRequest, pattern:
 def _describe(node: Node, transactional_id: str) -> DescribeTransactionsTransactionState:
     response = DescribeTransactionsTransactionState(transactional_id=transactional_id)
     try:
-        transaction = node.broker.transactions.transaction(transactional_id)
+        transaction = node.coordinator.transactions.transaction(transactional_id)
     except PenstockError:
         response.error_code = errors.TRANSACTIONAL_ID_NOT_FOUND
         return response

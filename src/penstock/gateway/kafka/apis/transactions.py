@@ -70,7 +70,7 @@ async def add_offsets_to_txn(call: Call, request: AddOffsetsToTxnRequest) -> Add
     try:
         if not request.group_id:
             return AddOffsetsToTxnResponse(error_code=errors.INVALID_GROUP_ID)
-        await call.node.broker.transactions.add(request.transactional_id, producer, groups=frozenset({request.group_id}))
+        await call.node.coordinator.transactions.add(request.transactional_id, producer, groups=frozenset({request.group_id}))
     except PenstockError as error:
         return AddOffsetsToTxnResponse(error_code=coordinator_code(error, tells_fenced=call.version >= FENCED_FROM))
     return AddOffsetsToTxnResponse()
@@ -81,7 +81,7 @@ async def end_txn(call: Call, request: EndTxnRequest) -> EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
     version = TRANSACTIONS_V2 if call.version >= NEXT_EPOCH_FROM else TRANSACTIONS_V1
     try:
-        owner = await call.node.broker.transactions.end(
+        owner = await call.node.coordinator.transactions.end(
             request.transactional_id, producer, commit=request.committed, version=version
         )
     except PenstockError as error:
@@ -113,7 +113,7 @@ async def txn_offset_commit(call: Call, request: TxnOffsetCommitRequest) -> TxnO
 
 
 async def _set_positions(call: Call, request: TxnOffsetCommitRequest, positions: list[tuple[TopicPartition, Position]]) -> int:
-    broker = call.node.broker
+    broker = call.node.coordinator
     producer = Producer(request.producer_id, request.producer_epoch)
     if not request.group_id:
         return errors.INVALID_GROUP_ID
@@ -168,7 +168,7 @@ async def _add_partitions(call: Call, requested: AddPartitionsToTxnTransaction) 
         return {place: codes.get(place, errors.OPERATION_NOT_ATTEMPTED) for place in places}
     producer = Producer(requested.producer_id, requested.producer_epoch)
     try:
-        await call.node.broker.transactions.add(requested.transactional_id, producer, queues=frozenset(queues))
+        await call.node.coordinator.transactions.add(requested.transactional_id, producer, queues=frozenset(queues))
     except PenstockError as error:
         return dict.fromkeys(places, coordinator_code(error, tells_fenced=call.version >= FENCED_FROM))
     return dict.fromkeys(places, errors.NONE)
@@ -179,7 +179,7 @@ def _verify(call: Call, requested: AddPartitionsToTxnTransaction) -> dict[Place,
     codes: dict[Place, int] = {}
     for place in _places(requested.topics):
         try:
-            call.node.broker.transactions.check_write(requested.transactional_id, producer, _queue(call.node, place))
+            call.node.coordinator.transactions.check_write(requested.transactional_id, producer, _queue(call.node, place))
             codes[place] = errors.NONE
         except UnknownTopicError:
             codes[place] = errors.INVALID_TXN_STATE

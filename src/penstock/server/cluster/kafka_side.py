@@ -1,0 +1,96 @@
+"""What a node of a cluster needs for its Kafka clients: who leads which partition, and the way to the node that leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from penstock.broker import Broker, Tablets
+from penstock.coordination import Coordination, KeyChange
+from penstock.gateway.kafka import KafkaGateway
+from penstock.interconnect import Interconnect, Link
+from penstock.server.cluster.forwarding import ForwardService, LeaderForwarder
+from penstock.server.cluster.kafka_view import InStep, KafkaView, MoveTablet
+from penstock.server.cluster.serving_tablets import ServingTablets
+
+
+class KafkaSide:
+    """It lives as long as the node, whatever its role. Its view is used by the listeners of the present role."""
+
+    def __init__(
+        self,
+        node_id: int,
+        coordination: Coordination,
+        interconnect: Interconnect,
+        tablets: Tablets,
+        *,
+        link_to: Callable[[int], Link],
+        in_step: InStep,
+        rack: str,
+        random: Random,
+    ) -> None:
+        self._node_id = node_id
+        self._coordination = coordination
+        self._tablets = tablets
+        self._in_step = in_step
+        self._rack = rack
+        self._serving = ServingTablets(
+            node_id, interconnect, link_to, own=tablets.generations, random=random, on_change=self._changed
+        )
+        self._service = ForwardService(interconnect)
+        self._forwarder = LeaderForwarder(node_id, self._leader, link_to)
+        self.view = self._new_view(None, is_leading=False)
+
+    def start(self) -> None:
+        """Follow the other nodes, and tell them of the tablets here."""
+        self._tablets.watch(self._serving.changed)
+        self._coordination.listen(self._follow)
+        self._follow([])
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        self._coordination.unlisten(self._follow)
+        self._tablets.unwatch(self._serving.changed)
+        await self._serving.stop()
+
+    def begin_leading(self, move_tablet: MoveTablet | None) -> KafkaView:
+        """Returns the view for listeners of this node while it leads."""
+        self.view = self._new_view(move_tablet, is_leading=True)
+        return self.view
+
+    def begin_following(self) -> KafkaView:
+        """Returns the view for listeners of this node while another leads."""
+        self._service.stop_leading()
+        self.view = self._new_view(None, is_leading=False)
+        return self.view
+
+    def serve(self, broker: Broker, gateways: Mapping[str, KafkaGateway]) -> None:
+        """Answer what other nodes forward, with the listeners of this node by name."""
+        self._service.lead(broker, gateways)
+
+    def check_disks(self) -> None:
+        """Look whether other disks are in step than before; to be called now and then."""
+        self.view.check_in_step()
+
+    def _new_view(self, move_tablet: MoveTablet | None, *, is_leading: bool) -> KafkaView:
+        return KafkaView(
+            self._node_id,
+            self._coordination,
+            self._serving,
+            default_group=self._tablets.group,
+            in_step=self._in_step,
+            forwarder=None if is_leading else self._forwarder,
+            rack=self._rack,
+            move_tablet=move_tablet,
+        )
+
+    def _leader(self) -> int | None:
+        leader = self._coordination.leader
+        return None if leader is None else leader.record.node_id
+
+    def _follow(self, _changes: list[KeyChange]) -> None:
+        self._serving.follow(member.node_id for member in self._coordination.members())
+        self._changed()
+
+    def _changed(self) -> None:
+        self.view.changed()

@@ -1,0 +1,104 @@
+"""Which tablets serve on which node, with their generations: every node tells every other one as soon as that changes.
+
+So any node can tell clients who leads a partition and in which epoch. A node asks each of the others what serves there, and is
+answered when that differs from what it knows; the answer to what was the same for a while is that it still is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+import msgspec
+
+from penstock.interconnect import CallStatus, Interconnect, Link, Parts, ServedCall
+
+TABLETS_DESTINATION: Final = 3
+SERVING: Final = 1  # the one method
+ASK_S: Final = 10.0
+ANSWER_S: Final = 7.0  # while nothing changes
+RETRY_S: Final = 0.25
+REPLY_BYTES: Final = 2 << 20  # some hundred thousand tablets
+
+
+class _Serving(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    generations: dict[int, int] | None  # None: as the asker knows them
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Serving).decode
+
+
+class ServingTablets:
+    """The tablets of all nodes. `own` returns those of this node; call `changed` whenever they are others."""
+
+    def __init__(
+        self,
+        node_id: int,
+        interconnect: Interconnect,
+        link_to: Callable[[int], Link],
+        *,
+        own: Callable[[], Mapping[int, int]],
+        random: Random,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.elsewhere: dict[int, dict[int, int]] = {}  # by node, then by tablet
+        self._node_id = node_id
+        self._link_to = link_to
+        self._own = own
+        self._on_change = on_change
+        self._version = random.getrandbits(62)  # another one after a restart
+        self._changing = asyncio.Event()
+        self._asking: dict[int, asyncio.Task[None]] = {}
+        interconnect.service.register(TABLETS_DESTINATION, {SERVING: self._serve})
+
+    def changed(self) -> None:
+        """Tablets of this node came up or went down."""
+        self._version += 1
+        self._changing.set()
+        self._changing = asyncio.Event()
+
+    def follow(self, nodes: Iterable[int]) -> None:
+        """Ask these nodes from now on, and forget others."""
+        wanted = set(nodes) - {self._node_id}
+        for node_id in self._asking.keys() - wanted:
+            self._asking.pop(node_id).cancel()
+            self.elsewhere.pop(node_id, None)
+        for node_id in wanted - self._asking.keys():
+            self._asking[node_id] = asyncio.create_task(self._ask(node_id), name=f"serving-tablets-{node_id}")
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._asking.clear()
+
+    async def _ask(self, node_id: int) -> None:
+        known = 0
+        while True:
+            link = self._link_to(node_id)
+            reply = await link.call(SERVING, TABLETS_DESTINATION, (_encode(known),), timeout_s=ASK_S, reply_bytes=REPLY_BYTES)
+            if reply.status is not CallStatus.OK:
+                await asyncio.sleep(RETRY_S)
+                continue
+            serving = _decode(reply.body)
+            known = serving.version
+            if serving.generations is not None:
+                self.elsewhere[node_id] = serving.generations
+                self._on_change()
+
+    async def _serve(self, served: ServedCall) -> Parts:
+        assert served.body is not None
+        known = msgspec.msgpack.decode(served.body, type=int)
+        if known == self._version:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ANSWER_S):
+                    await self._changing.wait()
+        generations = None if known == self._version else dict(self._own())
+        return (_encode(_Serving(self._version, generations)),)
