@@ -28,14 +28,17 @@ class Candidate:
         store: GuardedStore,
         session: Session,
         mine: LeaderRecord,
+        *,
         seen: Callable[[], Leader | None],
         revision: Callable[[], int],
+        is_eligible: Callable[[], bool],
     ) -> None:
         self._store = store
         self._session = session
         self._mine = mine
         self._seen = seen
         self._revision = revision
+        self._is_eligible = is_eligible
         self._read: tuple[int, Leader | None] = (0, None)  # what we read or wrote ourselves, and the revision of that
         self._look = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -49,12 +52,16 @@ class Candidate:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await self.resign()
+        except PenstockError as error:
+            log.info("leadership was not given up and ends with the lease: %s", error)
+
+    async def resign(self) -> None:
+        """Give up the leader key, if we hold it."""
         leader = self.leadership()
         if leader is not None:
-            try:
-                await self._store.commit([leader.compare()], [Delete(LEADER)])
-            except PenstockError as error:
-                log.info("leadership was not given up and ends with the lease: %s", error)
+            await self._store.commit([leader.compare()], [Delete(LEADER)])
 
     def look(self) -> None:
         """The leader key changed."""
@@ -85,7 +92,7 @@ class Candidate:
         while True:
             self._look.clear()
             leader = self.leader()
-            if next_step(leader, self._mine, self._session.lease) is Step.CAMPAIGN:
+            if next_step(leader, self._mine, self._session.lease) is Step.CAMPAIGN and self._is_eligible():
                 try:
                     await self._commit(leader)
                 except PenstockError as error:

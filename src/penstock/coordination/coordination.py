@@ -291,9 +291,27 @@ class Coordination:
         assert self._record is not None
         if self._candidate is None:
             mine = LeaderRecord(node_id=self._record.node_id, instance_id=self._record.instance_id)
-            self._candidate = Candidate(self._store, self._session, mine, lambda: self.leader, lambda: self._mirror.revision)
+            self._candidate = Candidate(
+                self._store,
+                self._session,
+                mine,
+                seen=lambda: self.leader,
+                revision=lambda: self._mirror.revision,
+                is_eligible=self._should_lead,
+            )
             self._listeners.append(self._candidate_look)
             self._candidate.start()
+
+    async def resign(self) -> None:
+        """Let another node lead. This one campaigns again unless it drains."""
+        if self._candidate is not None:
+            await self._candidate.resign()
+
+    def _should_lead(self) -> bool:
+        """A node that drains leads only if all others drain as well."""
+        draining = {node_id for node_id, node in self.nodes().items() if node.is_draining}
+        assert self._record is not None
+        return self._record.node_id not in draining or all(member.node_id in draining for member in self.members())
 
     @property
     def leader(self) -> Leader | None:

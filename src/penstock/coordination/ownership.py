@@ -65,6 +65,15 @@ class OwnerMap:
         """All ranges, sorted."""
         return [stored for stored, _ in self._ranges.values()]
 
+    def counts(self) -> dict[int, int]:
+        """How many tablets of topics each node owns."""
+        counts: dict[int, int] = {}
+        for stored, _ in self._ranges.values():
+            owned = stored.last - max(stored.first, SYSTEM_TABLET_MAX + 1) + 1
+            if owned > 0:
+                counts[stored.node_id] = counts.get(stored.node_id, 0) + owned
+        return counts
+
     def owner_of(self, tablet_id: int) -> int | None:
         """The node that should own a tablet; None if no node was assigned."""
         at = self._ranges.bisect_right(tablet_id) - 1

@@ -2,8 +2,9 @@
 
 from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory, Reachability
 from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
-from penstock.placement.placement import Placement
+from penstock.placement.placement import PlacedTablet, Placement
 from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, Plan, TabletView, Takeover, choose, plan
+from penstock.placement.requests import PlacementRequests, described
 
 __all__ = [
     "CatalogTablet",
@@ -15,12 +16,15 @@ __all__ = [
     "NodeState",
     "NodeTablets",
     "NodeView",
+    "PlacedTablet",
     "Placement",
+    "PlacementRequests",
     "Plan",
     "Reachability",
     "TabletState",
     "TabletView",
     "Takeover",
     "choose",
+    "described",
     "plan",
 ]

@@ -13,6 +13,7 @@ class CatalogTablet(NamedTuple):
     topic: str
     partitions: int
     group: int
+    is_deleting: bool = False  # it keeps its owner, who deletes it, and is not started or moved any more
 
 
 class GroupNodes(NamedTuple):
@@ -27,10 +28,6 @@ class Inventory(Protocol):
 
     def tablets(self) -> Sequence[CatalogTablet]:
         """The tablets of all topics, by id, also of those that are being deleted."""
-        ...
-
-    def next_tablet(self) -> int:
-        """The id that the next new tablet will have."""
         ...
 
     def group(self, group_id: int) -> GroupNodes:

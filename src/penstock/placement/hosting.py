@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
@@ -32,9 +32,14 @@ class Hosting:
         """Whether a node has answered last time."""
         return node_id in self._states
 
-    def hosts_of(self, tablet_id: int) -> list[int]:
-        """The nodes that host a tablet, or try to."""
-        return [node_id for node_id, states in self._states.items() if tablet_id in states]
+    def strays(self, owner_of: Callable[[int], int | None]) -> dict[int, list[int]]:
+        """Tablets that nodes host which do not own them, with these nodes."""
+        strays: dict[int, list[int]] = {}
+        for node_id, states in self._states.items():
+            for tablet_id in states:
+                if owner_of(tablet_id) != node_id:
+                    strays.setdefault(tablet_id, []).append(node_id)
+        return strays
 
     def running(self) -> set[int]:
         """All tablets that run."""

@@ -13,6 +13,8 @@ from penstock.placement.plan import NodeState, NodeView
 SETTLE_S: Final = 5.0
 DOUBLINGS_MAX: Final = 6
 FORGIVE_S: Final = 600.0  # after so long without a loss the earlier ones count no more
+LEASELESS_S: Final = 5.0
+"""A node that is reached and has had no lease for so long hands its tablets over: one that starts gets its lease sooner."""
 ABSENT_S: Final = 3.0
 """How long a new leader waits for nodes that it never saw: all may be starting."""
 
@@ -23,6 +25,8 @@ class _Seen:
     since: float
     losses: int = 0
     was_alive: bool = False
+    is_member: bool = False
+    leaseless_since: float | None = None  # though it is reached
 
 
 class NodeHealth:
@@ -47,6 +51,11 @@ class NodeHealth:
             seen = self._seen[node_id] = _Seen(state, now)
         elif seen.state is not state:
             self._change(seen, state, now)
+        seen.is_member = is_member
+        if is_member or state is not NodeState.ALIVE:
+            seen.leaseless_since = None
+        elif seen.leaseless_since is None:
+            seen.leaseless_since = now
         seen.was_alive = seen.was_alive or state is NodeState.ALIVE
         return state
 
@@ -55,7 +64,15 @@ class NodeHealth:
         seen = self._seen[node_id]
         settle_s = SETTLE_S * (1 << min(seen.losses, DOUBLINGS_MAX))
         is_settled = seen.state is NodeState.ALIVE and now - seen.since >= settle_s
-        return NodeView(node_id, seen.state, is_draining=is_draining, is_settled=is_settled)
+        since = seen.leaseless_since
+        has_lost_lease = since is not None and now - since >= LEASELESS_S
+        return NodeView(
+            node_id,
+            seen.state,
+            is_draining=is_draining or has_lost_lease,
+            is_settled=is_settled,
+            is_member=seen.is_member,
+        )
 
     def forget(self, kept: set[int]) -> None:
         """Forget nodes that were removed from the cluster."""

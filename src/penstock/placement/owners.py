@@ -6,6 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from penstock.coordination import SYSTEM_TABLET_MAX, Coordination, Outcome, OwnerMap, TabletRange
@@ -42,13 +43,12 @@ class Owners:
         async with self._writing:
             await self._write(lambda owners: self._coordination.assign_each(owners, wanted))
 
-    async def free(self, inventory: Callable[[], tuple[Sequence[int], int]]) -> None:
-        """Let tablets that are deleted or do not exist yet have no owner, a few ranges at a time. `inventory` tells the existing
-        ones, sorted, and the id of the next new one."""
+    async def free(self, existing: Callable[[], Sequence[int]]) -> None:
+        """Let tablets that are deleted or do not exist yet have no owner, a few ranges at a time. `existing` tells those that
+        there are, sorted."""
         async with self._writing:
-            existing, upcoming = inventory()
-            unused = list(unused_ranges((await self.read()).ranges(), existing, upcoming))
-            for first, last in unused[:FREED_AT_ONCE]:
+            ranges = (await self.read()).ranges()
+            for first, last in islice(unused_ranges(ranges, existing()), FREED_AT_ONCE):
                 await self._write(partial(self._coordination.assign, first=first, last=last, node_id=None))
 
     async def _write(self, write: Callable[[OwnerMap], Awaitable[Outcome]]) -> None:
@@ -60,14 +60,13 @@ class Owners:
         self._map = owners
 
 
-def unused_ranges(ranges: Sequence[TabletRange], existing: Sequence[int], upcoming: int) -> Iterator[tuple[int, int]]:
-    """Ranges of tablets of topics that have an owner and of which none exists."""
+def unused_ranges(ranges: Sequence[TabletRange], existing: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of ids of topics' tablets that have an owner and that no tablet has; `existing` are sorted."""
     for owned in ranges:
         first = max(owned.first, SYSTEM_TABLET_MAX + 1)
-        if first > owned.last:
-            continue
         at = bisect_left(existing, first)
-        if at == len(existing) or existing[at] > owned.last:
-            yield first, owned.last
-        elif owned.last >= upcoming:
-            yield upcoming, owned.last
+        while first <= owned.last:
+            used = existing[at] if at < len(existing) else owned.last + 1
+            if used > first:
+                yield first, min(used - 1, owned.last)
+            first, at = used + 1, at + 1

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.coordination import Coordination, KeyChange, NotLeaderError, OwnerMap
 from penstock.core.clock import Clock
@@ -25,12 +26,27 @@ from penstock.placement.tablet_health import TabletHealth
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
-STEP_S: Final = 1.0
+POLL_S: Final = 1.0
+PAUSE_FACTOR: Final = 4.0
 LOST_AFTER_S: Final = 0.3  # a node that is not reached for so long may be given up
 MOVES_AT_ONCE: Final = 8
 TAKEOVERS_AT_ONCE: Final = 96
 PLACE_S: Final = 10.0
 DOWN_S: Final = 10.0  # a tablet that does not run for so long is a trouble
+
+
+class PlacedTablet(NamedTuple):
+    """A tablet with its owner, the node that it moves to, and how it is; None if that is not known."""
+
+    tablet: CatalogTablet
+    owner: int | None
+    target: int | None
+    state: TabletState | None
+
+    @property
+    def tablet_id(self) -> int:
+        """Its id."""
+        return self.tablet.tablet_id
 
 
 class Placement:
@@ -50,6 +66,7 @@ class Placement:
         self._nodes: dict[int, NodeView] = {}
         self._looked = asyncio.Event()
         self._woken = asyncio.Event()
+        self._is_polling = False
         self._placing: set[int] = set()  # new tablets that `place` is busy with
         self._moving: dict[int, Move] = {}
         self._kept: set[int] = set()  # tablets that an operator has moved
@@ -61,20 +78,24 @@ class Placement:
     async def run(self) -> None:
         """Place tablets until cancelled."""
         self._coordination.listen(self._wake)
-        stepped_at = -STEP_S
+        polled_at = -POLL_S
         try:
             while True:
                 now = self._clock.monotonic()
                 try:
-                    if self._may_decide and (await self._look(now) or now - stepped_at >= STEP_S):
-                        stepped_at = now
-                        await self._step(now)
+                    if self._may_decide:
+                        if await self._look(now):
+                            await self._act(now)
+                        if now - polled_at >= POLL_S and not self._is_polling:
+                            polled_at, self._is_polling = now, True
+                            _ = self._spawn(self._poll(), "poll-tablets")
                 except NotLeaderError as error:
                     log.info("this node places no tablets any more: %s", error)
                 except PenstockError as error:
                     self._owners.forget()
                     log.warning("tablets will be placed later: %s", error)
-                await asyncio.sleep(LOOK_S)
+                # With many tablets a step takes a while; the broker beside it needs the time as well.
+                await asyncio.sleep(max(LOOK_S, PAUSE_FACTOR * (self._clock.monotonic() - now)))
         finally:
             self._coordination.unlisten(self._wake)
             for task in self._tasks:
@@ -87,6 +108,10 @@ class Placement:
     @property
     def _may_decide(self) -> bool:
         return self._coordination.leadership is not None and self._coordination.status.is_usable
+
+    @property
+    def _is_maintained(self) -> bool:
+        return self._coordination.is_maintained
 
     async def _look(self, now: float) -> bool:
         """Look at all nodes; whether there is something to do at once."""
@@ -109,9 +134,7 @@ class Placement:
                 is_connected=peers.is_connected(node_id),
                 is_given_up=node_id in given_up,
             )
-            # One that has lost its lease and can be reached hands its tablets over in order.
-            is_draining = node.is_draining or node_id not in members
-            self._nodes[node_id] = self._node_health.view(node_id, now, is_draining=is_draining)
+            self._nodes[node_id] = self._node_health.view(node_id, now, is_draining=node.is_draining)
         self._node_health.forget(set(known))
         self._note_lost(before, now)
         self._looked.set()
@@ -132,29 +155,50 @@ class Placement:
                 if suspects:
                     log.warning("%d tablets were starting on node %d when it was lost: %s", len(suspects), node_id, suspects[:10])
 
-    async def _step(self, now: float) -> None:
+    async def _poll(self) -> None:
+        """Ask all nodes that can be reached what they host, and look at the answers."""
+        try:
+            await self._hosting.poll([node_id for node_id, node in self._nodes.items() if node.state is NodeState.ALIVE])
+            self._observe(await self._owners.read(), self._existing(), self._clock.monotonic())
+        finally:
+            self._is_polling = False
+            self._woken.set()
+
+    async def _act(self, now: float) -> None:
         """Do what is due: take-overs, hand-overs, and what nodes should host and do not."""
-        await self._hosting.poll([node_id for node_id, node in self._nodes.items() if node.state is NodeState.ALIVE])
         owners = await self._owners.read()
-        listed = self._inventory.tablets()
-        self._observe(owners, listed, now)
+        listed = self._existing()
+        self._tablet_health.begin_trial(now)
         decided = plan(
             list(self._nodes.values()),
             self._views(owners, listed, now),
             moves_max=max(0, MOVES_AT_ONCE - len(self._moving)),
-            is_maintained=self._coordination.is_maintained,
+            is_maintained=self._is_maintained,
         )
         self._homeless = decided.homeless
         await self._take_over(decided.takeovers, now)
         for move in decided.moves:
             _ = self._begin(move)
         self._repair(await self._owners.read(), listed, now)
-        await self._owners.free(
-            lambda: ([tablet.tablet_id for tablet in self._inventory.tablets()], self._inventory.next_tablet())
-        )
+        await self._owners.free(lambda: [tablet.tablet_id for tablet in self._inventory.tablets()])
         existing = {tablet.tablet_id for tablet in listed}
         self._tablet_health.forget(self._tablet_health.watched() - existing)
         self._kept &= existing
+        await self._leave_if_drained()
+
+    async def _leave_if_drained(self) -> None:
+        """Let another node lead, once this one drains and has no tablets any more."""
+        leader = self._coordination.leadership
+        own = None if leader is None else self._nodes.get(leader.record.node_id)
+        if own is None or not own.is_draining or not any(node.can_take for node in self._nodes.values()):
+            return
+        if not self._moving and not self.owned_by(own.node_id):
+            log.info("node %d drains and leaves the lead to another one", own.node_id)
+            await self._coordination.resign()
+
+    def _existing(self) -> list[CatalogTablet]:
+        """The tablets that are to run."""
+        return [tablet for tablet in self._inventory.tablets() if not tablet.is_deleting]
 
     def _observe(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
         for tablet in listed:
@@ -170,7 +214,7 @@ class Placement:
         groups: dict[int, GroupNodes] = {}
         views: list[TabletView] = []
         for tablet in listed:
-            if tablet.tablet_id in self._placing or self._tablet_health.is_held(tablet.tablet_id, now):
+            if tablet.tablet_id in self._placing or self._tablet_health.is_held(tablet.tablet_id):
                 continue
             group = groups.get(tablet.group)
             if group is None:
@@ -237,18 +281,25 @@ class Placement:
             self._woken.set()
 
     def _repair(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
-        """Ask owners to host what they do not; another node that hosts it and can be reached releases it before."""
+        """Ask owners to host what they do not; another node that hosts it releases it before. Where the owner runs it, another
+        node has not heard yet that it was fenced."""
         missing: dict[int, list[HostOrder]] = {}
+        strays = self._hosting.strays(owners.owner_of)
         for tablet in listed:
             tablet_id = tablet.tablet_id
             owner = owners.owner_of(tablet_id)
             if owner is None or self._is_busy(tablet_id) or not self._hosting.has_told(owner):
                 continue
-            if self._hosting.state(owner, tablet_id) is None and self._tablet_health.may_ask(tablet_id, owner, now):
+            if self._tablet_health.is_held(tablet_id):
+                continue
+            state = self._hosting.state(owner, tablet_id)
+            if (state is None or tablet_id in strays) and self._tablet_health.may_ask(tablet_id, owner, now):
                 missing.setdefault(owner, []).append(HostOrder(tablet_id))
         for node_id, orders in missing.items():
-            strays = {order.tablet_id: self._hosting.hosts_of(order.tablet_id) for order in orders}
-            _ = self._spawn(self._host_after_release(node_id, orders, strays), f"host-at-{node_id}")
+            for order in orders:
+                self._hosting.asked[order.tablet_id] = node_id
+            others = {order.tablet_id: strays.get(order.tablet_id, []) for order in orders}
+            _ = self._spawn(self._host_after_release(node_id, orders, others), f"host-at-{node_id}")
 
     async def _host_after_release(self, node_id: int, orders: Sequence[HostOrder], strays: Mapping[int, Sequence[int]]) -> None:
         released: dict[int, list[int]] = {}
@@ -256,9 +307,13 @@ class Placement:
             for host in hosts:
                 released.setdefault(host, []).append(tablet_id)
         kept: set[int] = set()
-        for host, tablet_ids in released.items():
-            kept |= set(tablet_ids) - await self._hosting.release(host, tablet_ids)
-        await self._hosting.host(node_id, [order for order in orders if order.tablet_id not in kept])
+        try:
+            for host, tablet_ids in released.items():
+                kept |= set(tablet_ids) - await self._hosting.release(host, tablet_ids)
+            await self._hosting.host(node_id, [order for order in orders if order.tablet_id not in kept])
+        finally:
+            for order in orders:
+                self._hosting.asked.pop(order.tablet_id, None)
 
     def _host_later(self, node_id: int, orders: Sequence[HostOrder]) -> None:
         for order in orders:
@@ -333,16 +388,25 @@ class Placement:
                 raise UnavailableError(f"tablet {tablet_id} does not run on node {node_id} yet: {why}; it will be tried again")
 
     async def move(self, tablet_id: int, node_id: int) -> None:
-        """Hand a tablet over to a node, where it stays unless that is drained or lost."""
-        tablet = next((tablet for tablet in self._inventory.tablets() if tablet.tablet_id == tablet_id), None)
+        """Hand a tablet over to a node, and wait until it runs there. UnavailableError if it does not in time."""
+        try:
+            async with asyncio.timeout(PLACE_S):
+                while not self.advance_move(tablet_id, node_id):  # noqa: ASYNC110 - what it waits for is on another node
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise UnavailableError(f"tablet {tablet_id} does not run on node {node_id} after {PLACE_S:g} s") from None
+
+    def advance_move(self, tablet_id: int, node_id: int) -> bool:
+        """Begin to hand a tablet over to a node, unless that has begun; whether it runs there. It stays there until the node is
+        drained or lost. InvalidRequestError if it cannot run there."""
+        tablet = next((tablet for tablet in self._existing() if tablet.tablet_id == tablet_id), None)
         if tablet is None:
             raise InvalidRequestError(f"no topic has a tablet {tablet_id}; `penstock tablet list` shows them")
-        await self._looked.wait()
-        target, owner = self._nodes.get(node_id), (await self._owners.read()).owner_of(tablet_id)
+        target, owner = self._nodes.get(node_id), self._owners.known.owner_of(tablet_id)
         if target is None:
             raise InvalidRequestError(f"there is no node {node_id}; `penstock node list` shows them")
         if not target.can_take:
-            why = "drains; undrain it first" if target.state is NodeState.ALIVE else "cannot be reached"
+            why = "drains; undrain it first" if target.is_draining else "cannot be reached"
             raise InvalidRequestError(f"node {node_id} {why}")
         group = self._inventory.group(tablet.group)
         if not can_run(self._view(tablet, owner, group), node_id):
@@ -350,11 +414,47 @@ class Placement:
             raise InvalidRequestError(f"the data of tablet {tablet_id} is only on node {nodes}; it cannot run on node {node_id}")
         self._kept.add(tablet_id)
         if owner == node_id:
-            return
-        if owner is None or self._is_busy(tablet_id):
-            raise UnavailableError(f"tablet {tablet_id} is being moved or started; try again")
-        if self._nodes[owner].state is not NodeState.ALIVE:
-            raise UnavailableError(f"node {owner}, which owns tablet {tablet_id}, cannot be reached; it is waited for")
-        await self._begin(Move(tablet_id, owner, node_id, MoveReason.OPERATOR))
-        if (await self._owners.read()).owner_of(tablet_id) != node_id:
-            raise UnavailableError(f"node {owner} has not released tablet {tablet_id} yet; it is tried again")
+            state = self._hosting.state(node_id, tablet_id)
+            return state is not None and state.is_up
+        if owner is not None and not self._is_busy(tablet_id) and self._nodes[owner].state is NodeState.ALIVE:
+            _ = self._begin(Move(tablet_id, owner, node_id, MoveReason.OPERATOR))
+        return False
+
+    @property
+    def nodes(self) -> Mapping[int, NodeView]:
+        """All nodes, as seen last."""
+        return self._nodes
+
+    def owned_by(self, node_id: int) -> list[int]:
+        """The tablets that a node owns, or is about to get."""
+        return [tablet.tablet_id for tablet in self.tablets() if node_id in (tablet.owner, tablet.target)]
+
+    def tablets(self) -> list[PlacedTablet]:
+        """Where all tablets are."""
+        owners = self._owners.known
+        placed: list[PlacedTablet] = []
+        for tablet in self._existing():
+            owner, move = owners.owner_of(tablet.tablet_id), self._moving.get(tablet.tablet_id)
+            state = self._hosting.state(owner, tablet.tablet_id)
+            placed.append(PlacedTablet(tablet, owner, None if move is None else move.target, state))
+        return placed
+
+    def troubles(self) -> list[str]:
+        """What an operator should know: lost nodes that still own tablets, and tablets that do not run."""
+        now = self._clock.monotonic()
+        counts = Counter(tablet.owner for tablet in self.tablets())
+        found = [
+            f"node {node_id} is lost and owns {counts[node_id]} tablets" + (" (maintenance)" if self._is_maintained else "")
+            for node_id, node in self._nodes.items()
+            if node.state is NodeState.LOST and counts[node_id]
+        ]
+        if self._homeless:
+            found.append(f"{_some(self._homeless)} cannot run on any node that is there")
+        if down := sorted(self._tablet_health.down(now, DOWN_S)):
+            found.append(f"{_some(down)} has not run for {DOWN_S:g} s or more")
+        return found
+
+
+def _some(tablet_ids: Sequence[int]) -> str:
+    others = f" and {len(tablet_ids) - 1} more" if len(tablet_ids) > 1 else ""
+    return f"tablet {tablet_ids[0]}{others}"

@@ -35,17 +35,19 @@ class MoveReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node. One that is not settled was away or lost a moment ago, and gets no tablets of others for balance."""
+    """A node. One that is not settled was away or lost a moment ago, and gets no tablets of others for balance; one that is not a
+    member has no lease: it is starting, or has lost it."""
 
     node_id: int
     state: NodeState = NodeState.ALIVE
     is_draining: bool = False
     is_settled: bool = True
+    is_member: bool = True
 
     @property
     def can_take(self) -> bool:
         """Whether it can be given tablets."""
-        return self.state is NodeState.ALIVE and not self.is_draining
+        return self.state is NodeState.ALIVE and self.is_member and not self.is_draining
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """Tablets that do not start, and those that nodes may have died of, as the leader sees them over time. No I/O.
 
 A tablet that does not run on a node that can be reached is moved to another one, but each time after twice as long. One that was
-starting when its node died gets a strike: it is taken over after the others, and from the second strike on after a pause.
+starting when its node died gets a strike: it is taken over after the others. From the second strike on it waits for a trial, each
+time after twice as long: half of those with the fewest strikes are started, and the rest when these run. So the tablet that nodes
+die of is soon alone.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ class _Watched:
     strikes: int = 0
     moves: int = 0  # because it did not run
     held_until: float = 0.0
+    on_trial: bool = False
     asks: int = 0
     ask_at: float = 0.0
 
@@ -58,7 +61,7 @@ class TabletHealth:
                 watched.since, watched.up_since = now, None
         elif watched.up_since is None:
             watched.up_since = now
-        elif now - watched.up_since >= STEADY_S * (1 << min(watched.strikes + watched.moves, DOUBLINGS_MAX)):
+        elif now - watched.up_since >= STEADY_S * (1 << min(watched.moves, DOUBLINGS_MAX)):
             del self._watched[tablet_id]
 
     def lost(self, node_id: int, now: float) -> list[int]:
@@ -66,8 +69,9 @@ class TabletHealth:
         suspects: list[int] = []
         for tablet_id, watched in self._watched.items():
             is_young = watched.up_since is None or now - watched.up_since < STEADY_S
-            if watched.node_id == node_id and is_young:
+            if watched.node_id == node_id and is_young and not self.is_held(tablet_id):
                 watched.strikes += 1
+                watched.on_trial = False
                 if watched.strikes > 1:
                     watched.held_until = now + HOLD_S * (1 << min(watched.strikes - 2, DOUBLINGS_MAX))
                 suspects.append(tablet_id)
@@ -85,10 +89,20 @@ class TabletHealth:
         watched.asks += 1
         return True
 
-    def is_held(self, tablet_id: int, now: float) -> bool:
+    def begin_trial(self, now: float) -> None:
+        """Let some of the suspects start, unless others are at it."""
+        suspects = [watched for watched in self._watched.values() if watched.strikes > 1]
+        if not suspects or any(watched.on_trial for watched in suspects):
+            return
+        fewest = min(watched.strikes for watched in suspects)
+        ready = [watched for watched in suspects if watched.strikes == fewest and now >= watched.held_until]
+        for watched in ready[: (len(ready) + 1) // 2]:
+            watched.on_trial = True
+
+    def is_held(self, tablet_id: int) -> bool:
         """Whether a tablet waits, so that no other node dies of it soon."""
         watched = self._watched.get(tablet_id)
-        return watched is not None and now < watched.held_until
+        return watched is not None and watched.strikes > 1 and not watched.on_trial
 
     def strikes(self, tablet_id: int) -> int:
         """How many nodes died while it was starting there."""

@@ -64,6 +64,11 @@ class Peers:
             link.watch(lambda is_up: self._changed(node_id, is_up))
         return link
 
+    def is_connected(self, node_id: int) -> bool:
+        """Whether this node reaches another one, or is it."""
+        link = self._interconnect.links.get(node_id)
+        return node_id == self._node_id or (link is not None and link.is_connected)
+
     def down_s(self, node_id: int) -> float:
         """How long a node has not been reached, in seconds; 0 if it is connected."""
         since = self._down_since.get(node_id)
