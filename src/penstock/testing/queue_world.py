@@ -193,8 +193,8 @@ class Wire:
 class RemoteStorage(TabletStorage):
     """A tablet's view of storage on another node. A call that gets no answer in time is ERROR, and may still be carried out."""
 
-    def __init__(self, world: QueueWorld, wire: Wire, rng: Random) -> None:
-        super().__init__(world.storage, INFO)
+    def __init__(self, world: QueueWorld, wire: Wire, rng: Random, info: TabletInfo = INFO) -> None:
+        super().__init__(world.storage, info)
         self._world = world
         self._wire = wire
         self._random = rng
@@ -262,7 +262,7 @@ class RemoteStorage(TabletStorage):
     async def _carry(self, make: Callable[[TabletStorage], Coroutine[Any, Any, T]], reply: asyncio.Future[T | None]) -> None:
         await asyncio.sleep(self._draw_delay())
         try:
-            answer = await self._world.process.call(make(self._world.storage.tablet(INFO)))
+            answer = await self._world.process.call(make(self._world.storage.tablet(self.info)))
         except (ProcessDiedError, ClosedError):
             answer = None
         await asyncio.sleep(self._draw_delay())

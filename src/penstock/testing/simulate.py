@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from penstock.blob import Erasure
-from penstock.testing import simulate_blob, simulate_nodes, simulate_partition
+from penstock.testing import simulate_blob, simulate_nodes, simulate_partition, simulate_placement
 from penstock.testing.seed_runs import RunSeed, replay, search
 
 KINDS = {erasure.value: erasure for erasure in Erasure}
@@ -20,6 +20,7 @@ WORLDS: dict[str, RunSeed] = {
     "blob": simulate_blob.run_seed,
     "nodes": simulate_nodes.run_seed,
     "partition": simulate_partition.run_seed,
+    "placement": simulate_placement.run_seed,
 }
 
 
@@ -32,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="replay this one seed")
     parser.add_argument("--erasure", choices=KINDS, help="the kind of group, instead of the one the seed chooses")
     parser.add_argument("--verbose", action="store_true", help="show what the simulated parts log")
-    parser.add_argument("--world", choices=WORLDS, default="blob", help="storage, storage over nodes, or queues on it")
+    parser.add_argument(
+        "--world", choices=WORLDS, default="blob", help="storage, storage over nodes, queues on it, or their placement"
+    )
     asked = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO if asked.verbose else logging.CRITICAL)
     erasure = None if asked.erasure is None else KINDS[asked.erasure]

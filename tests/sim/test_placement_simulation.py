@@ -1,0 +1,147 @@
+"""Placement on simulated nodes: a few runs with faults by seed, and what each fault must and must not lead to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.testing.placement_world import PlacementWorld
+from penstock.testing.sim_loop import current_loop, run_simulation
+from penstock.testing.simulate_placement import leader_of, owners_of, placement_of, run_seed, started, unsettled, until
+
+Story = Callable[[PlacementWorld], Awaitable[None]]
+TABLETS = 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 3])
+def test_promises_hold_under_faults(seed: int) -> None:
+    assert run_seed(seed).counts["write"]
+
+
+def tell(story: Story, count: int = 3) -> None:
+    """Run a story on nodes that have some tablets each."""
+
+    async def main() -> None:
+        loop = current_loop()
+        world = PlacementWorld(loop, loop.fork_random("story"), count)
+        async with started(world):
+            tablet_ids = world.new_tablets(TABLETS, partitions=1)
+            leader = leader_of(world)
+            assert leader.process is not None
+            await leader.process.call(placement_of(world).place(tablet_ids))
+            await until(world, 20, lambda: not unsettled(world), "the tablets are placed")
+            await asyncio.sleep(15)  # nothing was wrong for a while
+            await story(world)
+
+    run_simulation(main(), seed=1, time_s_max=3600)
+
+
+def follower(world: PlacementWorld) -> int:
+    """A node that does not lead."""
+    return next(number for number, member in world.members.items() if member.placement is None)
+
+
+def serving(world: PlacementWorld, tablet_id: int) -> list[int]:
+    """The running nodes that run a tablet."""
+    return [number for number, member in world.members.items() if member.runs and tablet_id in member.tablets.generations()]
+
+
+def test_tablets_of_a_killed_node_run_elsewhere_within_a_second_and_some_return_with_it() -> None:
+    async def story(world: PlacementWorld) -> None:
+        lost = follower(world)
+        owned = [tablet_id for tablet_id, owner in owners_of(world).items() if owner == lost]
+        assert owned
+        world.members[lost].kill()
+        await until(
+            world, 1, lambda: all(serving(world, tablet_id) for tablet_id in owned), "others run its tablets", look_s=0.05
+        )
+        await world.members[lost].start()
+        await until(world, 60, lambda: not unsettled(world), "its share is back")
+        assert lost in owners_of(world).values()
+
+    tell(story)
+
+
+def test_nothing_moves_while_the_store_is_away() -> None:
+    async def story(world: PlacementWorld) -> None:
+        lost = follower(world)
+        before = owners_of(world)
+        world.store.stop()
+        await asyncio.sleep(0.5)
+        world.members[lost].kill()
+        hosted = world.counts["host"]
+        await asyncio.sleep(30)
+        assert world.counts["host"] == hosted
+        for tablet_id, owner in before.items():
+            assert serving(world, tablet_id) == ([] if owner == lost else [owner])
+        world.store.start()
+        await until(world, 30, lambda: all(serving(world, tablet_id) for tablet_id in before), "others run its tablets")
+
+    tell(story)
+
+
+def test_a_node_that_only_the_leader_does_not_reach_keeps_its_tablets() -> None:
+    async def story(world: PlacementWorld) -> None:
+        cut = follower(world)
+        before = owners_of(world)
+        world.cut.add(frozenset({cut, leader_of(world).number}))
+        await asyncio.sleep(30)
+        assert owners_of(world) == before
+        assert all(serving(world, tablet_id) == [owner] for tablet_id, owner in before.items())
+
+    tell(story, count=5)
+
+
+def test_maintenance_keeps_tablets_where_they_are() -> None:
+    async def story(world: PlacementWorld) -> None:
+        lost = follower(world)
+        before = owners_of(world)
+        leader = leader_of(world)
+        await leader.coordination.set_maintenance(is_on=True)
+        world.members[lost].kill()
+        await asyncio.sleep(20)
+        assert owners_of(world) == before
+        assert f"node {lost} is lost" in placement_of(world).troubles()[0]
+        await world.members[lost].start()
+        await until(world, 30, lambda: not unsettled(world), "it runs its own tablets again")
+        assert owners_of(world) == before
+
+    tell(story)
+
+
+def test_a_drained_leader_is_emptied_and_leads_no_more() -> None:
+    async def story(world: PlacementWorld) -> None:
+        leader = leader_of(world)
+        await leader.coordination.set_draining(leader.number, is_draining=True)
+
+        def is_done() -> bool:
+            others = [member for member in world.members.values() if member.coordination.leadership is not None]
+            return bool(others) and leader not in others and leader.number not in owners_of(world).values()
+
+        await until(world, 30, is_done, "another leads and has the tablets")
+        assert all(len(serving(world, tablet_id)) == 1 for tablet_id in owners_of(world))
+
+    tell(story)
+
+
+def test_a_tablet_that_kills_nodes_is_tried_less_and_less_often() -> None:
+    async def story(world: PlacementWorld) -> None:
+        tablet_id = min(world.ledgers)
+        owner = owners_of(world)[tablet_id]
+        assert owner is not None
+        world.poison.add(tablet_id)
+        world.members[owner].kill()
+        for _ in range(60):
+            await asyncio.sleep(1)
+            for member in world.members.values():
+                if not member.is_up:
+                    await member.start()
+        # The first two are at once; then 5, 10, 20 s pass. A leader that dies of it has forgotten, and the next one begins again.
+        assert 2 <= world.counts["poisoned"] <= 12
+        world.poison.clear()
+        await until(world, 120, lambda: not unsettled(world), "all run again")
+
+    tell(story, count=5)
