@@ -14,7 +14,8 @@ WORKERS ?= 4
 SOAK_S ?= 600
 # The layers that `make coverage` reports on.
 LAYERS ?= blob tablet queue broker
-# What it simulates: blob (the storage), nodes (a group of it over nodes) or partition (queues and tablets on it).
+# What it simulates: blob (the storage), nodes (a group of it over nodes), partition (queues and tablets on it) or placement (of
+# tablets on nodes).
 WORLD ?= blob
 
 BIN := .venv/bin
@@ -64,7 +65,7 @@ bench: setup ## Measure, each figure against a limit or a raw loop of the same r
 soak: setup ## Run the tests that take minutes: mixed load with kills, at random, for SOAK_S=600 seconds
 	SOAK_S=$(SOAK_S) $(BIN)/python -m pytest -m soak $(ARGS)
 
-sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WORLD=nodes or partition
+sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WORLD=nodes, partition or placement
 	$(BIN)/python -m penstock.testing.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) --world $(WORLD) $(ARGS)
 
 compat: setup ## Run the clients' own test suites against a broker (ARGS="aiokafka --update" to choose and to note what passes)

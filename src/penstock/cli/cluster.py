@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.command_parser import CommandParser
-from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected
+from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected, show_answer
 from penstock.cli.output import Output
 
 if TYPE_CHECKING:
@@ -134,9 +134,7 @@ async def _recover(coordination: Coordination, arguments: argparse.Namespace, ou
 async def _add_group(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
     wanted = {} if arguments.kind is None else {"erasure": arguments.kind}
     answer = await ask_leader(coordination, "make-group", wanted, TIMEOUT_S)
-    if output.as_json:
-        output.document({"answer": answer})
-    output.say(answer)
+    show_answer(output, answer)
 
 
 def _identity_fields(identity: ClusterIdentity) -> dict[str, object]:

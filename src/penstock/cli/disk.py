@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from penstock.cli.command_parser import CommandParser
-from penstock.cli.etcd_options import ask_leader, etcd_options, run_connected
+from penstock.cli.etcd_options import ask_leader, etcd_options, run_connected, show_answer
 from penstock.cli.failure import usage
 from penstock.cli.output import Output
 
@@ -47,9 +47,7 @@ async def _replace(coordination: Coordination, arguments: argparse.Namespace, ou
     if arguments.to is not None:
         wanted["to"] = arguments.to
     answer = await ask_leader(coordination, "replace-disk", wanted, arguments.timeout_s)
-    if output.as_json:
-        output.document({"answer": answer})
-    output.say(answer)
+    show_answer(output, answer)
 
 
 def _is_disk(text: str) -> bool:

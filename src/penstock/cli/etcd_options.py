@@ -112,3 +112,10 @@ async def ask_leader(coordination: Coordination, kind: str, arguments: dict[str,
         raise CommandError(f"not done within {timeout_s:g} s, and withdrawn: {answer}") from None
     finally:
         await coordination.forget_request(request_id)
+
+
+def show_answer(output: Output, answer: str) -> None:
+    """Print what the leader answered."""
+    if output.as_json:
+        output.document({"answer": answer})
+    output.say(answer)

@@ -32,7 +32,12 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     "cluster add-group": [(f"penstock cluster add-group {_ETCD}", "")],
     "dev-cluster": [("penstock dev-cluster --data-dir cluster", "etcd and three nodes, until Ctrl-C")],
     "node list": [(f"penstock node list {_ETCD}", "")],
+    "node drain": [(f"penstock node drain {_ETCD} 3 --wait", "before the machine of node 3 is stopped")],
+    "node undrain": [(f"penstock node undrain {_ETCD} 3", "")],
+    "node maintenance": [(f"penstock node maintenance {_ETCD} on", "before work on the network between nodes")],
     "node remove": [(f"penstock node remove {_ETCD} 3", "")],
+    "tablet list": [(f"penstock tablet list {_ETCD} --topic orders", "which node has which part of a topic")],
+    "tablet move": [(f"penstock tablet move {_ETCD} 1004 3", "")],
     "disk replace": [(f"penstock disk replace {_ETCD} 2:disk0 --to 4:disk0", "")],
     "topic create": [
         ("penstock topic create orders -p 12", ""),

@@ -20,7 +20,7 @@ def replace_lost_disk(cluster: RunningCluster) -> int:
     """A node is lost for good: another takes its place, and it is removed. Returns its number."""
     shown = nodes(cluster)
     ids = {name: node["node"] for name, node in shown.items()}
-    standby = next(number for number in (1, 2, 3) if shown[f"n{number}"]["state"] == "standby")
+    standby = next(number for number in (1, 2, 3) if shown[f"n{number}"]["state"] == "running")
     cluster.kill(standby)
     answer = cluster.ok("disk", "replace", f"{ids[f'n{standby}']}:disk0", "--to", f"{ids['n4']}:disk0")
     assert f"to node {ids['n4']} disk0" in answer

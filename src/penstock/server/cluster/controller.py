@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -43,6 +43,7 @@ class GroupController:
         self._coordination = coordination
         self._groups = groups
         self._clock = clock
+        self.answers: dict[str, Callable[[Mapping[str, str]], Awaitable[str]]] = {}  # further requests, by their kind
         self._waiting_for = ""  # what the first group still needs
         self._forming_since: dict[int, float] = {}
 
@@ -142,6 +143,8 @@ class GroupController:
             answered = msgspec.structs.replace(request, answer=str(error))
             if answered == request:
                 return
+        except KeyError as error:
+            answered = msgspec.structs.replace(request, is_done=True, is_failed=True, answer=f"{request.kind} lacks {error}")
         except (ConfigError, InvalidRequestError, ValueError) as error:
             answered = msgspec.structs.replace(request, is_done=True, is_failed=True, answer=str(error))
         else:
@@ -157,6 +160,8 @@ class GroupController:
             return await self._replace_disk(request)
         if request.kind == REMOVE_NODE:
             return await self._remove_node(int(request.arguments["node"]))
+        if request.kind in self.answers:
+            return await self.answers[request.kind](request.arguments)
         raise InvalidRequestError(f"the leader does not know the request {request.kind!r}; upgrade Penstock on all nodes")
 
     async def _replace_disk(self, request: OperatorRequest) -> str:

@@ -28,6 +28,7 @@ from penstock.coordination import (
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, TlsFiles
+from penstock.placement import PlacementRequests
 from penstock.server.broker_host import (
     BrokerHost,
     Listener,
@@ -204,6 +205,7 @@ class ClusterNode:
         self._peers = self._groups.peers = Peers(node_id, coordination, self._interconnect, self._clock)
         self._observatory = self._observe_standby()
         self._controller = GroupController(coordination, self._groups, self._clock)
+        self._controller.answers.update(PlacementRequests(coordination, lambda: None).answers)
         self._role = BrokerRole(
             node_id,
             coordination,
