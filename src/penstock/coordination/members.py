@@ -26,6 +26,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     datacenter: str = ""
     version: str = ""
     feature_level_max: int = 1
+    is_encrypted: bool | None = None
+    """Whether it speaks TLS with other nodes; None for a version that did not tell."""
     disks: dict[str, str] = {}
     """The disks of this node by name: empty if one can be used, otherwise why it cannot."""
     configurations: dict[str, int] = {}

@@ -146,9 +146,28 @@ def test_a_node_with_another_ca_or_a_wrong_clock_is_refused(
             while first._peers.down_s(2) or second._peers.down_s(1):  # noqa: ASYNC110 - a test that looks on
                 await asyncio.sleep(0.02)
         await refused(secured(3, "ca_b.pem"), ConfigError, "this node cannot join: .*certificate verify failed")
+        plain = config(etcd, "secured", tmp_path / "n3", "n3")
+        await refused(plain, ConfigError, r"node . \(n.\) speaks TLS with other nodes, and this node does not: give all nodes")
         monkeypatch.setattr(cluster_node, "SystemClock", WrongClock)
         await refused(secured(3), ConfigError, "the clocks of nodes . and . are 61 s apart")
         await second.stop()
+        await first.stop()
+
+    asyncio.run(test())
+
+
+def test_a_node_with_certificates_is_refused_by_a_cluster_without(etcd: EtcdCluster, tmp_path: Path) -> None:
+    async def test() -> None:
+        await create(etcd, "plain")
+        first = await ClusterNode.start(config(etcd, "plain", tmp_path / "n1"))
+        files = {name: TLS / file for name, file in (("ca", "ca_a.pem"), ("cert", "node_a.pem"), ("key", "node_a.key.pem"))}
+        secured = replace(
+            config(etcd, "plain", tmp_path / "n2", "n2"),
+            interconnect_ca=files["ca"],
+            interconnect_cert=files["cert"],
+            interconnect_key=files["key"],
+        )
+        await refused(secured, ConfigError, r"this node speaks TLS with other nodes, and node 1 \(n1\) does not")
         await first.stop()
 
     asyncio.run(test())

@@ -45,6 +45,7 @@ from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
 from penstock.server.cluster.groups import ClusterGroups
 from penstock.server.cluster.kafka_view import KafkaView
+from penstock.server.cluster.joining import check_members
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
 from penstock.server.config import NodeConfig
@@ -66,7 +67,6 @@ FEATURE_LEVEL_MAX: Final = 1
 STEP_S: Final = 0.25
 MARK_S: Final = 5.0
 RETRY_S: Final = 1.0
-PROBE_S: Final = 1.0
 LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
 
 
@@ -160,6 +160,7 @@ class ClusterNode:
             datacenter=config.datacenter or "",
             version=__version__,
             feature_level_max=FEATURE_LEVEL_MAX,
+            is_encrypted=config.interconnect_ca is not None,
             disks=await asyncio.to_thread(disks.states),
         )
 
@@ -217,7 +218,7 @@ class ClusterNode:
         await self._stand_by()
         self._closing.push_async_callback(self._release_http)
         await asyncio.to_thread(import_listeners, listener_modules(self.config))
-        await self._check_copy()
+        await check_members(self._record, await coordination.read_members())
         await self._peers.check_accepted()
         await coordination.register(self._record)
         coordination.listen(lambda _: self._changed.set())
@@ -256,19 +257,6 @@ class ClusterNode:
         observatory.watch_loop()
         self._closing.push_async_callback(observatory.stop_watching_loop)
         return observatory
-
-    async def _check_copy(self) -> None:
-        """DuplicateMemberError if another process runs with a copy of this data directory. One that was killed a moment ago is
-        still registered, and does not answer."""
-        for member in await self._coordination.read_members():
-            address = member.addresses.get(ADDRESS, "")
-            if member.node_id != self.layout.node_id or address == self._record.addresses[ADDRESS]:
-                continue
-            if member.directory_id == self._record.directory_id and await _answers(address):
-                raise DuplicateMemberError(
-                    f"node {member.node_id} ({member.name}) runs at {address} with a copy of this data directory; stop it, or "
-                    "give this node a directory of its own"
-                )
 
     async def _follow(self) -> None:
         """Do what a change of any key asks for, and look now and then all the same."""
@@ -460,18 +448,6 @@ async def _open(coordination: Coordination, directory: ClusterDirectory) -> Clus
         except CoordinationUnavailableError as error:
             log.warning("waiting for etcd: %s", error)
             await asyncio.sleep(RETRY_S)
-
-
-async def _answers(address: str) -> bool:
-    """Whether something listens at an address."""
-    host, _, port = address.rpartition(":")
-    try:
-        async with asyncio.timeout(PROBE_S):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except OSError:  # time-outs are OSErrors
-        return False
-    writer.close()
-    return True
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
