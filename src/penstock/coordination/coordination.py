@@ -36,6 +36,7 @@ from penstock.coordination.key_layout import (
     NODES,
     OWNERS,
     REQUESTS,
+    SECRET,
     STARTED,
     group_key,
     member_key,
@@ -424,6 +425,16 @@ class Coordination:
         """Note that a broker runs."""
         if not self.has_started:
             await self.commit_as_leader([Compare(STARTED, 0)], [Put(STARTED, b"1")])
+
+    async def share_secret(self, own: bytes) -> bytes:
+        """The secret of the cluster: the one that is stored, or else this one, which is stored then."""
+        for _ in range(CLAIM_ATTEMPTS):
+            entry = (await self._store.get(SECRET)).entry
+            if entry is not None:
+                return entry.value
+            # Refused or unknown: the next look tells.
+            await self._store.commit([Compare(SECRET, 0)], [Put(SECRET, own)])
+        raise CoordinationUnavailableError("the secret of the cluster cannot be agreed upon now; try again")
 
     def requests(self) -> dict[str, Entry]:
         """What operators asked for, by key, as last seen."""

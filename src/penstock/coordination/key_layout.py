@@ -8,6 +8,7 @@
     owners/FIRST        tablets FIRST to LAST are owned by a node   changed by the leader
     started             there once a broker has run                 created once, by the leader
     maintenance         there while nothing is to be moved          written by the leader, for an operator
+    secret              what nodes sign tokens with                 created once
     requests/ID         what an operator asks the leader to do      created by a command, answered by the leader
 
 Numbers are 16 hexadecimal digits, so that keys sort as numbers do.
@@ -27,6 +28,7 @@ MEMBERS: Final = "members/"
 GROUPS: Final = "groups/"
 OWNERS: Final = "owners/"
 STARTED: Final = "started"
+SECRET: Final = "secret"
 MAINTENANCE: Final = "maintenance"
 REQUESTS: Final = "requests/"
 

@@ -124,6 +124,14 @@ def node_secret(directory: Path, random: Random) -> bytes:
     return secret
 
 
+def keep_secret(directory: Path, secret: bytes) -> None:
+    """Keep another secret in a data directory in place of its own."""
+    try:
+        write_fields(directory / SECRET_NAME, {"secret": secret.hex()})
+    except OSError as error:
+        raise unusable(directory, error) from error
+
+
 def lock_directory(path: Path, identity_name: str) -> int:
     """Lock a data directory, which has a file of this name once it is in use. Returns the descriptor of the lock."""
     try:

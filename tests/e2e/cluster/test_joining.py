@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -25,7 +26,9 @@ from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.server import BadSettingError, DirectoryInUseError, DirectoryMismatchError, NodeConfig, load_config
 from penstock.server.cluster import node as cluster_node
+from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.node import ClusterNode
+from penstock.server.data_directory import node_secret
 from penstock.server.node import Node
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
 from tests.ports import free_ports
@@ -169,6 +172,23 @@ def test_a_node_with_certificates_is_refused_by_a_cluster_without(etcd: EtcdClus
         )
         await refused(secured, ConfigError, r"this node speaks TLS with other nodes, and node 1 \(n1\) does not")
         await first.stop()
+
+    asyncio.run(test())
+
+
+def test_nodes_sign_tokens_with_one_secret_and_keep_it(etcd: EtcdCluster, tmp_path: Path) -> None:
+    async def test() -> None:
+        await create(etcd, "secret")
+        coordination = connected(etcd, "secret")
+        await coordination.open()
+        paths = (tmp_path / "n1", tmp_path / "n2")
+        first, second = (ClusterDirectory.open(config(etcd, "secret", path), Random(path.name), SystemClock()) for path in paths)
+        shared = await first.shared_secret(coordination, Random(1))
+        assert await second.shared_secret(coordination, Random(2)) == shared
+        assert node_secret(tmp_path / "n2", Random(3)) == shared, "it is there if etcd loses it"
+        for directory in (first, second):
+            directory.close()
+        await coordination.close()
 
     asyncio.run(test())
 

@@ -10,6 +10,7 @@ DATA/disk0/                     the disks, unless they are elsewhere
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import uuid
@@ -17,10 +18,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from penstock.coordination import ClusterMark, Position
+from penstock.coordination import ClusterMark, Coordination, Position
 from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
-from penstock.server.data_directory import CLUSTER_NAME, NODE_NAME, lock_directory, node_secret
+from penstock.server.data_directory import CLUSTER_NAME, NODE_NAME, keep_secret, lock_directory, node_secret
 from penstock.server.disk_marks import unusable
 from penstock.server.errors import BadSettingError, DirectoryMismatchError
 from penstock.server.json_file import read_fields, write_fields
@@ -101,9 +102,13 @@ class ClusterDirectory:
         except OSError as error:
             raise unusable(self.path, error) from error
 
-    def secret(self, random: Random) -> bytes:
-        """The key of this node's tokens."""
-        return node_secret(self.path, random)
+    async def shared_secret(self, coordination: Coordination, random: Random) -> bytes:
+        """What all nodes of the cluster sign tokens with. Each keeps it, so that it survives the loss of coordination."""
+        own = await asyncio.to_thread(node_secret, self.path, random)
+        shared = await coordination.share_secret(own)
+        if shared != own:
+            await asyncio.to_thread(keep_secret, self.path, shared)
+        return shared
 
     def close(self) -> None:
         """Unlock the directory."""

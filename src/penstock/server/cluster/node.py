@@ -313,7 +313,7 @@ class ClusterNode:
         options = replace(broker_options(config, FIRST_GROUP), on_fenced=on_fenced)
         options = replace(options, must_exist=coordination.has_started and not config.accept_data_loss)
         if options.security is not None:
-            secret = await asyncio.to_thread(self._directory.secret, options.security.random)
+            secret = await self._directory.shared_secret(coordination, options.security.random)
             options = replace(options, security=replace(options.security, secret=secret))
         observatory = Observatory(clock=self._clock)
         observatory.role = "active"
