@@ -44,8 +44,8 @@ from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
 from penstock.server.cluster.groups import ClusterGroups
-from penstock.server.cluster.kafka_view import KafkaView
 from penstock.server.cluster.joining import check_members
+from penstock.server.cluster.kafka_view import KafkaView
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
 from penstock.server.config import NodeConfig
