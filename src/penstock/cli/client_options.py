@@ -79,6 +79,13 @@ def http_options() -> CommandParser:
     return _with_address("http", "URL", "the HTTP listener of a node")
 
 
+def add_registry_option(command: argparse.ArgumentParser) -> None:
+    """Adds the option that names another schema registry than that of the node."""
+    command.add_argument(
+        "--registry", metavar="URL", help="a schema registry of its own address (default: that of the node's HTTP listener)"
+    )
+
+
 def stream_options() -> CommandParser:
     """A parent parser with the options of commands that use streams."""
     return _with_address("stream", "HOST:PORT", "the stream listener of a node")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from penstock.cli.client_options import client_options, count, make_client, partition, separator
+from penstock.cli.client_options import add_registry_option, count, http_options, make_client, partition, separator
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         description="Consume messages of a topic: by default from the earliest offset up to the end of the log at the start "
         "of the command. Messages of a partition are printed in order. Only committed messages are read "
         "(read_committed). With --group it joins a consumer group and starts at its committed offsets.",
-        parents=[client_options()],
+        parents=[http_options()],
     )
     command.add_argument("topic", metavar="TOPIC")
     begin = command.add_mutually_exclusive_group()
@@ -70,6 +70,12 @@ def parser() -> argparse.ArgumentParser:
         help="only this partition; may be repeated (default: all)",
     )
     _add_formats(command)
+    command.add_argument(
+        "--decode",
+        action="store_true",
+        help="print keys and values that name a schema as JSON, by that schema (Avro, JSON Schema, Protobuf)",
+    )
+    add_registry_option(command)
     return command
 
 
@@ -142,6 +148,7 @@ def _write(rounds: Iterator[Found], arguments: argparse.Namespace, written_out: 
     """Print messages, and say which are printed and whether those are all of their round."""
     form = arguments.format or arguments.output
     render = renderer(form, arguments.topic, fields=arguments.show, separator=arguments.separator, delimiter=arguments.delimiter)
+    decode = _decoder(arguments)
     out: BinaryIO = sys.stdout.buffer
     if isinstance(out, io.RawIOBase):  # PYTHONUNBUFFERED, as in many containers: a call of the system for each message
         out = io.BufferedWriter(io.FileIO(out.fileno(), "wb", closefd=False))
@@ -150,7 +157,7 @@ def _write(rounds: Iterator[Found], arguments: argparse.Namespace, written_out: 
     try:
         for records in rounds:
             shown = records if left is None else records[:left]
-            written = [render(number, record) for number, record in shown]
+            written = [render(number, decode(record)) for number, record in shown]
             out.writelines(written)
             out.flush()
             written_out(shown, len(shown) == len(records))
@@ -161,6 +168,16 @@ def _write(rounds: Iterator[Found], arguments: argparse.Namespace, written_out: 
                     break
     finally:
         progress.end()
+
+
+def _decoder(arguments: argparse.Namespace) -> Callable[[Record], Record]:
+    """What makes JSON of keys and values that name a schema, if that is asked for; others stay as they are."""
+    if not arguments.decode:
+        return lambda record: record
+    from penstock.cli.registry_api import make_registry
+
+    registry = make_registry(arguments)
+    return lambda record: record._replace(key=registry.as_json(record.key), value=registry.as_json(record.value))
 
 
 def _range(

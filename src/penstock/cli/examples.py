@@ -77,6 +77,19 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
         ("penstock group reset billing --shift -100 --yes", "read the last 100 messages of each partition again"),
     ],
     "group delete": [("penstock group delete billing", "")],
+    "schema list": [("penstock schema list", "")],
+    "schema get": [
+        ("penstock schema get orders-value", "the latest version"),
+        ("penstock schema get --id 7", "the one that a message names"),
+    ],
+    "schema register": [("penstock schema register orders-value order.avsc", "")],
+    "schema check": [("penstock schema check orders-value order.avsc", "before it is registered, in a build")],
+    "schema delete": [
+        ("penstock schema delete orders-value", ""),
+        ("penstock schema delete orders-value --permanent", "for good, after that"),
+    ],
+    "schema export": [("penstock schema export --registry http://old:8081 > schemas.jsonl", "from another registry")],
+    "schema import": [("penstock schema import schemas.jsonl", "with the same ids")],
     "stream publish": [("echo 21.5 | penstock stream publish sensors.kitchen -H unit=C", "")],
     "stream fetch": [
         ("penstock stream fetch 'sensors.*' -n 10", ""),

@@ -1,4 +1,4 @@
-"""The admin API of a node, for commands that look after it."""
+"""The admin API of a node, for commands that look after it, and its schema registry."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class HttpApi:
-    """Calls the admin API of one node."""
+    """Calls the admin API of one node, or what is below another prefix."""
 
-    def __init__(self, url: str, identity: Identity, timeout_s: float) -> None:
+    def __init__(self, url: str, identity: Identity, timeout_s: float, prefix: str = API_PREFIX) -> None:
+        self._prefix = prefix
         scheme, self._host, self._port = _address(url)
         self._is_tls = scheme == "https"
         self._url = url
@@ -43,7 +44,7 @@ class HttpApi:
             headers["Authorization"] = f"Basic {token}"
         connection = self._connection()
         try:
-            connection.request(method, API_PREFIX + path, None if body is None else json.dumps(body).encode(), headers)
+            connection.request(method, self._prefix + path, None if body is None else json.dumps(body).encode(), headers)
             answer = connection.getresponse()
             raw = answer.read()
         except (OSError, HTTPException) as error:
@@ -96,8 +97,10 @@ def _content(url: str, status: int, raw: bytes) -> Any:
     except ValueError:
         raise CommandError(f"{url} answers with {status}, but it is not a Penstock node; check --http") from None
     if status >= 400:
-        error = content.get("error", {}) if isinstance(content, dict) else {}
+        error = content.get("error", content) if isinstance(content, dict) else {}
         # A node that is starting or stopping will be reached in a moment.
         exit_code = ExitCode.NO_CONNECTION if status == HTTPStatus.SERVICE_UNAVAILABLE else ExitCode.FAILED
-        raise CommandError(f"{error.get('message', 'the request was refused')} ({error.get('code', status)})", exit_code)
+        raise CommandError(
+            f"{error.get('message', 'the request was refused')} ({error.get('code', error.get('error_code', status))})", exit_code
+        )
     return content

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "topic": "create, list, describe, alter, delete and trim topics",
     "queue": "list queues, register vital consumers, configure trimming",
     "group": "list, describe, reset and delete consumer groups",
+    "schema": "list, show, register, check, delete and copy schemas",
     "stream": "publish, read, follow and acknowledge messages of subjects",
     "user": "create, list and delete users",
     "access": "manage access rules (ACLs)",

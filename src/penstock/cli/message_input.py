@@ -7,7 +7,7 @@ import binascii
 import json
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from penstock.cli.client_options import INT64_MAX
@@ -59,7 +59,16 @@ def read_pieces(fd: int, delimiter: bytes) -> Iterator[list[bytes]]:
 class InputFormat:
     """How one piece is read: `text` as it is, `hex` in hexadecimal, `json` as an object."""
 
-    def __init__(self, name: str, *, key_separator: bytes | None, key: bytes | None, headers: Headers) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        key_separator: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        encode: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._encode = encode  # makes of each value what is written
         self._read = {"text": self._text, "json": self._json, "hex": self._hex}[name]
         self._key_separator = key_separator
         self._key = key
@@ -70,7 +79,10 @@ class InputFormat:
         """The message in a piece; a usage error names the piece by its number."""
         self._number += 1
         try:
-            return self._read(piece)
+            draft = self._read(piece)
+            if self._encode is None or draft.value is None:
+                return draft
+            return draft._replace(value=self._encode(draft.value))
         except ValueError as error:
             raise usage(f"message {self._number} of the input: {error}") from None
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.cli.client_options import client_options, make_client, pair, partition, required, separator
+from penstock.cli.client_options import add_registry_option, http_options, make_client, pair, partition, required, separator
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         prog="penstock produce",
         description="Produce messages to a topic, from the command line or from standard input, one per line. When the "
         "command succeeds, every message is stored exactly once, even if the connection broke in between.",
-        parents=[client_options()],
+        parents=[http_options()],
     )
     command.add_argument("topic", metavar="TOPIC")
     command.add_argument("messages", nargs="*", metavar="MESSAGE", help="the messages (default: read from standard input)")
@@ -60,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the partition of every message (default: by the hash of the key; round-robin without a key)",
     )
+    command.add_argument(
+        "--schema",
+        metavar="SUBJECT",
+        help="write values, which are JSON, with the latest schema of this subject (Avro, JSON Schema, Protobuf)",
+    )
+    add_registry_option(command)
     return command
 
 
@@ -89,11 +95,17 @@ def _input_format(arguments: argparse.Namespace) -> InputFormat:
     required(arguments.delimiter, "--delimiter")
     if arguments.key_separator is not None:
         required(arguments.key_separator, "--key-separator")
+    encode = None
+    if arguments.schema is not None:
+        from penstock.cli.registry_api import make_registry
+
+        encode = make_registry(arguments).encoder(arguments.schema)
     return InputFormat(
         arguments.format,
         key_separator=arguments.key_separator,
         key=None if arguments.key is None else _raw(arguments.key),
         headers=tuple((name, _raw(value)) for name, value in arguments.header),
+        encode=encode,
     )
 
 

@@ -11,6 +11,7 @@ from penstock.schemas.compatibility import (
 from penstock.schemas.errors import InvalidSchemaError, MissingLibraryError
 from penstock.schemas.incompatibility import Incompatibility
 from penstock.schemas.schema import KINDS, Schema, parse_schema
+from penstock.schemas.value_codec import UnreadableValueError, ValueCodec, codec_of, framed_value, split_frame
 
 __all__ = [
     "DEFAULT_LEVEL",
@@ -22,7 +23,12 @@ __all__ = [
     "InvalidSchemaError",
     "MissingLibraryError",
     "Schema",
+    "UnreadableValueError",
+    "ValueCodec",
+    "codec_of",
     "find_conflict",
+    "framed_value",
     "is_transitive",
     "parse_schema",
+    "split_frame",
 ]

@@ -80,6 +80,14 @@ class JsonSchema:
         """Everything that keeps data which is valid for another schema from being valid for this one."""
         return Comparison(writer, self).compare(writer.root, self.root, "#")
 
+    def retrieve(self, uri: str) -> Any:
+        """What a library that validates values finds at a reference: another schema by its name, and never what is elsewhere."""
+        name = uri.removeprefix("json-schema:///")
+        name = next((known for known in self._references if name == known or name.endswith("/" + known)), name)
+        if name not in self._references:
+            raise ValueError(f"there is nothing at reference {uri!r}")
+        return self._references[name].root
+
     def follow(self, node: Any) -> Any:
         """A schema itself, or the one that it refers to, with the keywords beside a reference if they count."""
         for _ in range(HOPS_MAX):

@@ -87,6 +87,13 @@ class ProtobufSchema:
         """The descriptor in base64, which some clients ask for."""
         return b64encode(self.file.SerializeToString(deterministic=True)).decode()
 
+    def linked_file(self) -> Any:
+        """The file in a pool of its own, to make messages of."""
+        pool = descriptor_pool.DescriptorPool()
+        for file in (*self.files.values(), self.file):
+            pool.AddSerializedFile(file.SerializeToString())
+        return pool.FindFileByName(self.file.name)
+
     def problems_reading(self, writer: ProtobufSchema) -> list[Incompatibility]:
         """Everything that keeps this schema from reading data of another."""
         comparison = ProtobufComparison(writer._types(), self._types())

@@ -1,0 +1,84 @@
+"""`penstock schema`: its subcommands and their options."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.cli.client_options import add_registry_option, http_options
+from penstock.cli.command_parser import CommandParser
+from penstock.cli.failure import usage
+from penstock.cli.output import Output
+
+
+def parser() -> argparse.ArgumentParser:
+    """A subparser for everything that can be done to schemas."""
+    command = CommandParser(prog="penstock schema", description="List, show, register, check, delete and copy schemas.")
+    actions = command.add_subparsers(dest="action", required=True, metavar="action")
+    parent = http_options()
+
+    def action(name: str, summary: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = actions.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent]
+        )
+        add_registry_option(made)
+        return made
+
+    listing = action("list", "list subjects with their latest versions")
+    listing.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only subjects that begin with this")
+    shown = action("get", "print a schema: of a subject, or by its id")
+    shown.add_argument("subject", nargs="?", metavar="SUBJECT")
+    shown.add_argument("--version", default="latest", metavar="N", help="a version of the subject (default: latest)")
+    shown.add_argument("--id", type=int, metavar="N", help="the id of the schema, as it is in messages")
+    for name, summary in (
+        ("register", "register a schema from a file, and print its id"),
+        ("check", "check whether a schema from a file is compatible, and say what is not"),
+    ):
+        made = action(name, summary)
+        made.add_argument("subject", metavar="SUBJECT")
+        made.add_argument("file", metavar="FILE", help="the schema; - for standard input")
+        made.add_argument(
+            "--type",
+            choices=("avro", "json", "protobuf"),
+            help="its type (default: by the name of the file: .avsc, .json, .proto)",
+        )
+        made.add_argument(
+            "--reference",
+            action="append",
+            default=[],
+            type=_reference,
+            metavar="NAME=SUBJECT:VERSION",
+            help="a schema that it refers to; may be repeated",
+        )
+        made.add_argument("--normalize", action="store_true", help="compare and store it in its normal form")
+    gone = action("delete", "delete a subject or one of its versions; it can be registered again, and its ids stay readable")
+    gone.add_argument("subject", metavar="SUBJECT")
+    gone.add_argument("--version", metavar="N", help="one version only")
+    gone.add_argument("--permanent", action="store_true", help="for good, what was deleted before")
+    action("export", "print all schemas, levels and modes as lines of JSON, for `penstock schema import`")
+    imported = action(
+        "import", "register schemas with the ids and versions they had, from the output of `penstock schema export`"
+    )
+    imported.add_argument("file", metavar="FILE", help="the exported lines; - for standard input")
+    return command
+
+
+def run(argv: list[str]) -> int:
+    """Carry out one subcommand."""
+    arguments = parser().parse_args(argv)
+    from penstock.cli.registry_api import make_registry
+    from penstock.cli.schema_actions import ACTIONS
+
+    if arguments.action == "get" and (arguments.subject is None) == (arguments.id is None):
+        raise usage("name a subject, or a schema by --id")
+    return ACTIONS[arguments.action](make_registry(arguments), arguments, Output.of(arguments))
+
+
+def _reference(text: str) -> dict[str, object]:
+    name, equals, rest = text.partition("=")
+    subject, colon, version = rest.rpartition(":")
+    if not (name and equals and subject and colon) or not version.isdigit():
+        raise ValueError(text)
+    return {"name": name, "subject": subject, "version": int(version)}
+
+
+_reference.__name__ = "reference"

@@ -1,0 +1,183 @@
+"""What the subcommands of `penstock schema` do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.failure import CommandError, usage
+from penstock.cli.output import Output
+from penstock.cli.registry_api import RegistryApi
+
+TYPES: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+PAGE: Final = 500
+
+Action = Callable[[RegistryApi, Namespace, Output], int]
+
+
+def list_subjects(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """Subjects with the latest version of each."""
+    versions = list(_pages(registry, {"subjectPrefix": arguments.prefix, "latestOnly": "true"}))
+    if output.as_json:
+        output.document([_without_text(version) for version in versions])
+    else:
+        rows = [(item["subject"], item["version"], item["id"], item.get("schemaType", "AVRO")) for item in versions]
+        output.rows(("subject", "version", "id", "type"), rows)
+    return ExitCode.OK
+
+
+def get(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """The text of a schema; JSON has all of it."""
+    path = f"/subjects/{_quoted(arguments.subject)}/versions/{_quoted(arguments.version)}" if arguments.id is None else ""
+    found = registry.get(path or f"/schemas/ids/{arguments.id}")
+    if output.as_json:
+        output.document(found)
+    else:
+        output.line(found["schema"].rstrip("\n"))
+    return ExitCode.OK
+
+
+def register(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """Register a schema."""
+    path = f"/subjects/{_quoted(arguments.subject)}/versions"
+    answer = registry.call("POST", path + _normalized(arguments), _new_schema(arguments))
+    if output.as_json:
+        output.document({"subject": arguments.subject, "id": answer["id"]})
+    else:
+        output.line(str(answer["id"]))
+    return ExitCode.OK
+
+
+def check(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """Whether a schema could be registered; the reasons if not."""
+    path = f"/compatibility/subjects/{_quoted(arguments.subject)}/versions{_normalized(arguments)}"
+    answer = registry.call("POST", path + ("&" if "?" in path else "?") + "verbose=true", _new_schema(arguments))
+    if output.as_json:
+        output.document(answer)
+    elif answer["is_compatible"]:
+        output.say("compatible")
+    else:
+        for message in answer.get("messages") or ["the schema is not compatible"]:
+            output.line(message)
+    return ExitCode.OK if answer["is_compatible"] else ExitCode.FAILED
+
+
+def delete(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """Delete a subject or a version."""
+    path = f"/subjects/{_quoted(arguments.subject)}"
+    path += f"/versions/{_quoted(arguments.version)}" if arguments.version is not None else ""
+    answer = registry.call("DELETE", path + ("?permanent=true" if arguments.permanent else ""))
+    versions = answer if isinstance(answer, list) else [answer]
+    if output.as_json:
+        output.document({"subject": arguments.subject, "versions": versions, "permanent": arguments.permanent})
+    else:
+        output.say(f"deleted {arguments.subject}, versions {', '.join(map(str, versions))}")
+    return ExitCode.OK
+
+
+def export(registry: RegistryApi, _arguments: Namespace, output: Output) -> int:
+    """All versions, those first that others refer to, then levels and modes."""
+    versions = list(_pages(registry, {"subjectPrefix": ":*:", "deleted": "false"}))
+    for version in sorted(versions, key=lambda item: (item["id"], item["subject"], item["version"])):
+        output.line(json.dumps(version, ensure_ascii=False))
+    for subject in [None, *sorted({version["subject"] for version in versions})]:
+        for name in ("config", "mode"):
+            path = f"/{name}" if subject is None else f"/{name}/{_quoted(subject)}"
+            try:
+                setting = registry.get(path)
+            except CommandError as error:
+                if "40408" in str(error) or "40409" in str(error) or "40401" in str(error):
+                    continue  # it has none of its own
+                raise
+            output.line(json.dumps({name: setting, "of": subject}, ensure_ascii=False))
+    return ExitCode.OK
+
+
+def import_lines(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """Register exported schemas with their ids; the mode of each subject is IMPORT meanwhile."""
+    lines = [_object(line, number) for number, line in enumerate(_read(arguments.file).splitlines(), 1) if line.strip()]
+    versions = [line for line in lines if "schema" in line]
+    subjects = sorted({version["subject"] for version in versions})
+    for subject in subjects:
+        registry.call("PUT", f"/mode/{_quoted(subject)}?force=true", {"mode": "IMPORT"})
+    try:
+        for version in versions:
+            body = {name: value for name, value in version.items() if name not in ("subject", "deleted")}
+            registry.call("POST", f"/subjects/{_quoted(version['subject'])}/versions", body)
+    finally:
+        for subject in subjects:
+            registry.call("DELETE", f"/mode/{_quoted(subject)}")
+    for line in lines:
+        for name, known in (("config", "compatibilityLevel"), ("mode", "mode")):
+            if name in line:
+                path = f"/{name}" if line["of"] is None else f"/{name}/{_quoted(line['of'])}"
+                wanted = {"compatibility" if name == "config" else "mode": line[name].get(known)}
+                registry.call("PUT", path, wanted)
+    output.say(f"imported {len(versions)} versions of {len(subjects)} subjects")
+    if output.as_json:
+        output.document({"versions": len(versions), "subjects": len(subjects)})
+    return ExitCode.OK
+
+
+def _pages(registry: RegistryApi, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """All versions of a list, some at a time."""
+    offset = 0
+    while True:
+        page = registry.get(f"/schemas?{urlencode({**query, 'offset': str(offset), 'limit': str(PAGE)})}")
+        yield from page
+        if len(page) < PAGE:
+            return
+        offset += PAGE
+
+
+def _new_schema(arguments: Namespace) -> dict[str, Any]:
+    kind = arguments.type.upper() if arguments.type else TYPES.get(Path(arguments.file).suffix)
+    if kind is None:
+        raise usage(f"the type of {arguments.file} is not known by its name; give --type avro, json or protobuf")
+    return {"schema": _read(arguments.file), "schemaType": kind, "references": arguments.reference}
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{file} cannot be read: {error}") from error
+
+
+def _object(line: str, number: int) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise usage(f"line {number} is not JSON: {error}") from None
+    if not isinstance(content, dict) or not content.keys() & {"schema", "config", "mode"}:
+        raise usage(f"line {number} is none of `penstock schema export`")
+    return content
+
+
+def _without_text(version: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in version.items() if name != "schema"}
+
+
+def _normalized(arguments: Namespace) -> str:
+    return "?normalize=true" if arguments.normalize else ""
+
+
+def _quoted(name: str) -> str:
+    return quote(str(name), safe="")
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    "list": list_subjects,
+    "get": get,
+    "register": register,
+    "check": check,
+    "delete": delete,
+    "export": export,
+    "import": import_lines,
+}

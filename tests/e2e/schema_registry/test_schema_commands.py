@@ -1,0 +1,73 @@
+"""`penstock schema`, `produce --schema` and `consume --decode`, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running_node import RunningNode
+
+AVRO = '{"type":"record","name":"Order","fields":[{"name":"n","type":"int"},{"name":"s","type":"string","default":""}]}'
+JSON = '{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}'
+PROTO = 'syntax = "proto3"; import "item.proto"; message Order { int32 n = 1; Item item = 2; }'
+ITEM = 'syntax = "proto3"; message Item { string name = 1; }'
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "value"),
+    [
+        ("order.avsc", AVRO, {"n": 7, "s": "x"}),
+        ("order.json", JSON, {"n": 7}),
+        ("order.proto", PROTO, {"n": 7, "item": {"name": "x"}}),
+    ],
+)
+def test_values_are_written_and_read_by_a_schema(
+    node: RunningNode, tmp_path: Path, name: str, schema: str, value: object
+) -> None:
+    file, item = tmp_path / name, tmp_path / "item.proto"
+    file.write_text(schema)
+    item.write_text(ITEM)
+    references: tuple[str, ...] = ()
+    if name.endswith(".proto"):
+        node.ok("schema", "register", "item", str(item))
+        references = ("--reference", "item.proto=item:1")
+    schema_id = node.ok("schema", "register", f"{name}-value", str(file), *references).strip()
+    node.ok("produce", name, "--schema", f"{name}-value", stdin=json.dumps(value).encode())
+    node.ok("produce", name, "not framed")
+    assert node.ok("consume", name, "--decode").splitlines() == [json.dumps(value), "not framed"]
+    assert json.loads(node.ok("schema", "get", "--id", schema_id, "-o", "json"))["schema"]
+    refused = node.run("produce", name, "--schema", f"{name}-value", stdin=b'{"n": "seven"}')
+    assert refused.returncode == 2
+    assert b"message 1 of the input" in refused.stderr
+
+
+def test_a_schema_is_checked_before_it_is_registered(node: RunningNode, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.avsc", tmp_path / "bad.avsc"
+    good.write_text(AVRO)
+    bad.write_text(AVRO.replace('"int"', '"bytes"'))
+    node.ok("schema", "register", "checked", str(good))
+    node.ok("schema", "check", "checked", str(good))
+    refused = node.run("schema", "check", "checked", str(bad))
+    assert refused.returncode == 1
+    assert b"/fields/0/type" in refused.stdout
+    unknown = node.run("schema", "register", "checked", str(tmp_path / "x.txt"))
+    assert (unknown.returncode, b"--type" in unknown.stderr) == (2, True)
+
+
+def test_schemas_are_copied_with_their_ids(node: RunningNode, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.avsc", tmp_path / "second.avsc"
+    first.write_text('"string"')
+    second.write_text('{"type":"map","values":"int"}')
+    ids = [node.ok("schema", "register", subject, str(file)) for subject, file in (("copied-1", first), ("copied-2", second))]
+    lines = [line for line in node.ok("schema", "export").splitlines() if '"copied-' in line]
+    for subject in ("copied-1", "copied-2"):
+        node.ok("schema", "delete", subject)
+        node.ok("schema", "delete", subject, "--permanent")
+    assert "copied" not in node.ok("schema", "list")
+    exported = tmp_path / "schemas.jsonl"
+    exported.write_text("\n".join(lines))
+    node.ok("schema", "import", str(exported))
+    rows = [line.split("\t") for line in node.ok("schema", "list", "copied", "--no-headers").splitlines()]
+    assert [row[2] for row in rows] == [schema_id.strip() for schema_id in ids]
