@@ -230,6 +230,31 @@ def test_a_command_that_is_told_race_waits_for_the_newer_configuration() -> None
     run_mirror(scenario)
 
 
+def test_a_vdisk_that_has_not_stored_the_newer_configuration_yet_holds_up_no_put() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        proxy = world.life.proxy
+        assert (await world.do(proxy.block(1, 5, issuer=1))).status is Status.OK
+        world.faults[0].hung = True
+        await world.decide(world.configuration.formed(), [1, 2])  # the next one, with the same seats
+        world.nodes[CLIENT].hear(world.configuration)
+        await asyncio.sleep(0.1)
+        began = current_loop().time()
+        for step in range(1, 6):
+            assert (await world.do(proxy.put(_late(step), b"late"))).status is Status.OK
+        assert (await world.do(proxy.block(1, 6, issuer=1))).status is Status.OK
+        assert current_loop().time() - began < 0.5, "they waited for the disk that hangs"
+        world.faults[0].hung = False
+
+        def is_restored() -> bool:
+            vdisk = world.vdisks().get(0)
+            parts = [_part_on(world, 0, _late(step)) for step in range(1, 6)]
+            return vdisk is not None and all(vdisk.index.entry_of(part) is not None for part in parts)
+
+        await world.wait(is_restored, 60.0, "the disk has not compared itself with the others")
+
+    run_mirror(scenario)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("erasure", "seed"), [(erasure, seed) for erasure, seeds in SEEDS.items() for seed in seeds])
 def test_promises_hold_over_nodes_under_faults(erasure: Erasure, seed: int) -> None:

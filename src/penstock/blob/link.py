@@ -26,6 +26,7 @@ class DiskReply(NamedTuple):
     conflict: bool = False
     place: tuple[int, int] = (0, 0)  # chunk and offset; not told by a group's only disk, which takes nothing back
     history: HistoryItem | None = None  # the newest of the tablet, if it was blocked
+    is_behind: bool = False  # with RACE: this disk is in an older configuration than the command, which others may serve
 
 
 class PartsReply(NamedTuple):

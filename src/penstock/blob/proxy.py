@@ -297,14 +297,16 @@ class GroupProxy:
             for task in done:
                 order, reply = task.result()
                 history = newer_history(history, reply.history)
-                if reply.status in _DECISIVE:
+                if reply.status in _DECISIVE and not reply.is_behind:
                     return Reply(reply.status, reply.reason, history)
                 if reply.status is Status.OK:
                     answered |= 1 << order
                 else:
                     failed |= 1 << order
                     reasons.append(reply.reason)
-                    if reply.status is Status.ALREADY:
+                    if reply.is_behind:
+                        self.group.note_race()  # it is offered the configuration of this node
+                    if reply.status in (Status.ALREADY, Status.RACE) and status is not Status.ALREADY:
                         status = reply.status
             if group_quorum(erasure, answered):
                 return OK if history is None else Reply(Status.OK, "", history)

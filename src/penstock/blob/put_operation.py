@@ -40,6 +40,7 @@ class PutOperation:
         self._written: list[tuple[Assignment, tuple[int, int]]] = []  # with the place in the log
         self._reasons: list[str] = []
         self._out_of_space = False
+        self._behind = False
         self._collected = False
         self._restoring = restoring
         self._from_reserve = from_reserve
@@ -129,8 +130,11 @@ class PutOperation:
             if reply.written:
                 self._written.append(((index, part), reply.place))
             return None
-        if reply.status in (Status.BLOCKED, Status.RACE):
+        if reply.status is Status.BLOCKED or (reply.status is Status.RACE and not reply.is_behind):
             return Reply(reply.status, reply.reason)
+        if reply.is_behind:
+            self._behind = True
+            self._group.note_race()  # it is offered the configuration of this node
         if reply.conflict:
             _ = self._group.spawn(self._take_back())
             return Reply(Status.ERROR, reply.reason)
@@ -142,6 +146,8 @@ class PutOperation:
 
     def _failure(self) -> Reply:
         status = Status.NODATA if self._collected else Status.OUT_OF_SPACE if self._out_of_space else Status.ERROR
+        if self._behind:
+            status = Status.RACE  # with the disks that have not followed yet there may be enough
         return Reply(status, "too few disks took the blob: " + "; ".join(dict.fromkeys(self._reasons)))
 
     def _watch_stragglers(self) -> None:

@@ -43,6 +43,7 @@ class SisterSync:
     _heard: asyncio.Event
     disk: Disk
     disorders: int  # the number of the last disorder that it was told of
+    _was_behind: bool  # it has refused a command of a newer configuration than its own
     _forgetful_since: int
     _incarnation: int
     _random: Random
@@ -53,6 +54,7 @@ class SisterSync:
         self.on_configured = None
         self._configuring = asyncio.Lock()
         self.disorders = 0
+        self._was_behind = False
         self.is_cut_off = False
         self._heard = asyncio.Event()
 
@@ -157,12 +159,22 @@ class SisterSync:
     def take_configuration(self, configuration: Configuration) -> None:
         """Serve a configuration that is durable on this disk: commands of others are answered RACE from now on."""
         self.configuration = configuration
+        if self._was_behind:
+            self._was_behind = False
+            self.disorders += 1  # others may have done without it meanwhile: it compares itself with them
         self.id = self.id._replace(generation=configuration.generation)
+
+    def _race(self, generation: int) -> DiskReply:
+        """The reply to a command of another configuration than this disk is in."""
+        is_behind = generation > self.id.generation
+        self._was_behind |= is_behind
+        reason = f"the group is in generation {self.id.generation}, the command in {generation}"
+        return DiskReply(Status.RACE, reason, is_behind=is_behind)
 
     async def form(self, generation: int) -> DiskReply:
         """Begin as an empty disk of a group that its configuration calls new; nothing is served yet."""
         if generation != self.id.generation:
-            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+            return self._race(generation)
         if self.configuration is None or self.configuration.is_formed or not self.index.knows_nothing:
             return DiskReply(Status.ERROR, f"VDisk {self.id} is not one of a new group")
         return await self.reach(DiskState.COMPLETE)

@@ -218,7 +218,7 @@ class VDisk(SisterSync):
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
         """Store a part that this disk should have held already: blocks do not stand in its way, barriers do."""
         if generation != self.id.generation:
-            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+            return self._race(generation)
         if self.closed:
             return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         channel = self.index.channel(blob_id[:CHANNEL_KEY_SIZE])
@@ -347,7 +347,7 @@ class VDisk(SisterSync):
     async def drop(self, generation: int, blob_id: bytes, place: tuple[int, int]) -> DiskReply:
         """Drop the part at this place, because its main place holds it or because its put is undone."""
         if generation != self.id.generation:
-            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+            return self._race(generation)
         entry = self.index.entry_of(blob_id)
         if entry is None or place_of(entry)[:2] != place:
             return DiskReply(Status.NODATA, f"{_named(blob_id)} is not at this place of VDisk {self.id} any more")
@@ -380,7 +380,7 @@ class VDisk(SisterSync):
 
     def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
         if generation != self.id.generation:
-            return DiskReply(Status.RACE, f"the group is in generation {self.id.generation}, the command in {generation}")
+            return self._race(generation)
         if self.closed:
             return DiskReply(Status.ERROR, f"VDisk {self.id} is closed")
         if self.index.state == DiskState.FRESH:
