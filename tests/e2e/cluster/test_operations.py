@@ -25,6 +25,12 @@ def replace_lost_disk(cluster: RunningCluster) -> int:
     answer = cluster.ok("disk", "replace", f"{ids[f'n{standby}']}:disk0", "--to", f"{ids['n4']}:disk0")
     assert f"to node {ids['n4']} disk0" in answer
     cluster.wait_ready(4)
+    # Should it come back after all, it makes room: the group is whole without it.
+    left = cluster.directory / f"n{standby}" / "disk0"
+    assert list(left.glob("82*"))
+    cluster.start(standby)
+    until("what its VDisk left is removed", lambda: not list(left.glob("82*")))
+    cluster.kill(standby)
     until("it is away", lambda: nodes(cluster)[f"n{standby}"]["state"] == "away")
     assert "is removed" in cluster.ok("node", "remove", str(ids[f"n{standby}"]))
     assert f"n{standby}" not in nodes(cluster)

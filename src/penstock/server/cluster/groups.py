@@ -24,6 +24,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.interconnect import Interconnect
 from penstock.server.cluster.disks import NodeDisks, group_config
+from penstock.server.cluster.left_vdisks import LeftVDisks
 from penstock.server.cluster.peers import Peers
 
 log = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class ClusterGroups:
         self._coordination = coordination
         self._interconnect = interconnect
         self._disks = disks
+        self._left = LeftVDisks(node_id, disks)
         self._storage = storage
         self._clock = clock
         self._random = random
@@ -106,8 +108,10 @@ class ClusterGroups:
         """Ask now and then how the VDisks on other nodes are."""
         while True:
             for group, membership in list(self.memberships.items()):
-                host = self.hosts[group]
+                host, configuration = self.hosts[group], membership.configuration
                 whole = await membership.survey()
+                if membership.configuration is configuration:
+                    await self._left.remove(configuration, whole)
                 host.elsewhere = {order: is_whole for order, is_whole in whole.items() if order not in host.hosted}
                 self._storage.adopt(group_config(membership.configuration, self._node_id, self._disks), host)
             await asyncio.sleep(SURVEY_S)
