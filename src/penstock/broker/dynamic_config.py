@@ -66,11 +66,11 @@ class DynamicKey(NamedTuple):
     doc: str
 
 
-_NO_REPLICATION: Final = "as in Kafka, for tools that set it while they move replicas; the storage group below keeps the copies"
+_NO_REPLICATION: Final = "accepted for compatibility with Kafka tools, without effect: the storage group replicates the data"
 
 DYNAMIC_KEYS: Final[dict[str, DynamicKey]] = {
     **{broker_name: DynamicKey(*TOPIC_KEYS[name][1:]) for broker_name, name in TOPIC_NAMES.items()},
-    CONNECTIONS_MAX: DynamicKey(whole_number(1, (1 << 31) - 1), "int", "how many clients can be connected"),
+    CONNECTIONS_MAX: DynamicKey(whole_number(1, (1 << 31) - 1), "int", "the maximum number of connections"),
     "leader.replication.throttled.rate": DynamicKey(whole_number(0), "long", _NO_REPLICATION),
     "follower.replication.throttled.rate": DynamicKey(whole_number(0), "long", _NO_REPLICATION),
     "replica.alter.log.dirs.io.max.bytes.per.second": DynamicKey(whole_number(0), "long", _NO_REPLICATION),

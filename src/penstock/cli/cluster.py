@@ -26,8 +26,8 @@ def parser() -> argparse.ArgumentParser:
     init = actions.add_parser(
         "init",
         help="create a cluster, unless it exists",
-        description="Create a cluster: its id, its name and the kind of its storage groups. Run it once: where the cluster "
-        "exists with the same kind, it changes nothing and shows that.",
+        description="Create a cluster: its id, its name and the kind of its storage groups. Run it once: if the cluster "
+        "exists with the same kind, nothing changes.",
         parents=[parent],
     )
     init.add_argument("--kind", choices=KINDS, default=KINDS[0], help=f"the kind of its storage groups (default: {KINDS[0]})")
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=0,
         metavar="N",
-        help="how many nodes must run before the first storage group is made (default: as many as its kind needs)",
+        help="the number of nodes that must run before the first storage group is created (default: as many as its kind needs)",
     )
     actions.add_parser(
         "show",
@@ -52,12 +52,17 @@ def parser() -> argparse.ArgumentParser:
         parents=[parent],
     )
     recover.add_argument(
-        "--data-dir", metavar="DIR", type=Path, action="append", required=True, help="the data directory of a node; repeatable"
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        required=True,
+        help="the data directory of a node; may be repeated",
     )
     add_group = actions.add_parser(
         "add-group",
-        help="make another storage group",
-        description="Make another storage group on the least loaded disks of running nodes. Tablets are not placed on it yet.",
+        help="create another storage group",
+        description="Create another storage group on the least loaded disks of running nodes. Tablets are not placed on it yet.",
         parents=[parent],
     )
     add_group.add_argument("--kind", choices=KINDS, default=None, help="its kind (default: that of the cluster)")

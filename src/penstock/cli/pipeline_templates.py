@@ -25,8 +25,8 @@ source:
   value:                           # without it values stay bytes
     format: json                   # json, avro or raw
     schema: "id BIGINT, name STRING, at TIMESTAMP"
-  # headers: true                  # have the column headers
-  # lost_data: skip                # go on when retention took rows that were not read yet; the default is to fail
+  # headers: true                  # add the column headers
+  # lost_data: skip                # continue when retention deleted rows that were not read; the default is to fail
 """
 _DEAD: Final = """
 # Rows that cannot be decoded go here, with the reason: {topic: NAME}, {table: {...}}, or stop.
@@ -36,8 +36,8 @@ _TAIL: Final = """
 trigger: continuous                # continuous, once or {every: 5m}
 batch: {rows_max: 1000000}
 restart: {attempts: 10, backoff: 5s}
-# consumer: NAME                   # whose positions in the broker follow the commits; the default is the pipeline's name
-# vital: true                      # have the broker keep what this pipeline has not read, whatever the retention
+# consumer: NAME                   # the consumer group that offsets are committed for; the default is the pipeline's name
+# vital: true                      # the broker does not delete messages that this pipeline has not read
 """
 _TABLE_TARGET: Final = """
 target:
@@ -52,26 +52,26 @@ target:
     # vacuum: {after: 7d}
 """
 _PARTS: Final = {
-    "export": ("Writes a topic to a table, each row once.", _TOPIC_SOURCE + _TABLE_TARGET + _DEAD + _TAIL),
+    "export": ("Writes a topic to a table, each row exactly once.", _TOPIC_SOURCE + _TABLE_TARGET + _DEAD + _TAIL),
     "load": (
-        "Writes files, or a table, to a topic, each row once.",
+        "Writes files, or a table, to a topic, each row exactly once.",
         """
 source:
   files:
     path: ./incoming/*.parquet     # a file, a directory or a pattern, also s3://BUCKET/…
     format: parquet                # parquet, csv or json (a JSON object a line)
-    # schema: "id BIGINT, name STRING"   # csv needs it; json without it is taken line by line as it is
+    # schema: "id BIGINT, name STRING"   # csv needs it; without it, json lines are copied unchanged
   # table: {format: delta, location: ./lake/events}   # instead of files
 
 target: {topic: events}            # a row becomes a JSON object; a column key becomes the key
 """
         + _TAIL.replace(
-            "# vital: true                      # have the broker keep what this pipeline has not read, whatever the retention\n",
+            "# vital: true                      # the broker does not delete messages that this pipeline has not read\n",
             "",
         ),
     ),
     "transform": (
-        "Makes a topic of others with SQL or a Python function, each row once.",
+        "Transforms topics into another with SQL or a Python function, each row exactly once.",
         _TOPIC_SOURCE
         + """
 transform:
@@ -84,7 +84,7 @@ transform:
   # watermark: {column: at, delay: 10 minutes}        # for windows and joins of topics: how late rows may be
   # output_mode: append            # or update
   # tables: {users: {format: parquet, location: ./lake/users}}
-  # checkpoint: ./state            # where windows, joins and other state are kept
+  # checkpoint: ./state            # where the state of windows and joins is stored
 
 target: {topic: names}             # a result without a column value is written as JSON; a column key becomes the key
 """
@@ -92,7 +92,7 @@ target: {topic: names}             # a result without a column value is written 
         + _TAIL,
     ),
     "replay": (
-        "Writes a range of a topic once more, to another topic or a table, and ends.",
+        "Copies a range of a topic to another topic or a table, then exits.",
         """
 source:
   topics: [events]
@@ -109,7 +109,7 @@ restart: {attempts: 10, backoff: 5s}
         _TOPIC_SOURCE + _TABLE_TARGET.replace('    partition_by: ["day(_timestamp)"]\n', "") + _DEAD + _TAIL,
     ),
     "audit": (
-        "Compares a topic with the table that an export made of it, and says what differs.",
+        "Compares a topic with the table that an export made of it, and reports what differs.",
         _TOPIC_SOURCE
         + _TABLE_TARGET.replace('    partition_by: ["day(_timestamp)"]\n    schema_evolution: add_columns  # or refuse\n', ""),
     ),

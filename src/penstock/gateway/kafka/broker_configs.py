@@ -1,4 +1,4 @@
-"""The configuration of this broker under Kafka's names, for those who ask. It is set where the node is started, not here."""
+"""The configuration of this broker under Kafka's names, for DescribeConfigs. It is set when the node starts, not here."""
 
 from __future__ import annotations
 
@@ -22,68 +22,76 @@ class BrokerConfig(NamedTuple):
 
 
 def broker_configs(node: Node) -> dict[str, BrokerConfig]:
-    """Every setting that has a meaning here."""
+    """Every setting that applies here."""
     options, broker = node.options, node.broker.options
     groups = broker.groups
     listener = f"{node.security_protocol}://{node.host}:{node.port}"
     return {
-        "advertised.listeners": BrokerConfig(listener, "string", "the address that clients are told to connect to"),
+        "advertised.listeners": BrokerConfig(listener, "string", "the address that clients connect to"),
         "auto.create.topics.enable": BrokerConfig(
-            str(broker.auto_create_topics).lower(), "boolean", "whether a topic that a client names is made when it is not there"
+            str(broker.auto_create_topics).lower(), "boolean", "whether a topic is created when a client first uses it"
         ),
-        "broker.id": BrokerConfig(str(node.node_id), "int", "the number of this node"),
+        "broker.id": BrokerConfig(str(node.node_id), "int", "the id of this node"),
         "connections.max.idle.ms": BrokerConfig(
-            str(int(options.idle_timeout_s * 1000)), "long", "a connection on which nothing moves for so long is closed"
+            str(int(options.idle_timeout_s * 1000)), "long", "how long a connection may be idle before it is closed"
         ),
         "default.replication.factor": BrokerConfig(str(node.view.copies_max), "int", "the copies that the storage group keeps"),
         "delete.topic.enable": BrokerConfig("true", "boolean", "whether topics can be deleted"),
-        "fetch.max.bytes": BrokerConfig(str(options.fetch_bytes_max), "int", "the most that one reply to a fetch holds"),
+        "fetch.max.bytes": BrokerConfig(str(options.fetch_bytes_max), "int", "the maximum size of a fetch response"),
         "group.initial.rebalance.delay.ms": BrokerConfig(
-            str(groups.initial_rebalance_delay_ms), "int", "how long the first member of a group waits for others"
+            str(groups.initial_rebalance_delay_ms),
+            "int",
+            "how long a new group waits for more members before its first rebalance",
         ),
         "group.max.session.timeout.ms": BrokerConfig(
-            str(groups.session_timeout_ms_max), "int", "the longest session timeout that a member may ask for"
+            str(groups.session_timeout_ms_max), "int", "the largest session timeout that a member may request"
         ),
-        "group.max.size": BrokerConfig(str(groups.members_max or (1 << 31) - 1), "int", "how many members a group may have"),
+        "group.max.size": BrokerConfig(
+            str(groups.members_max or (1 << 31) - 1), "int", "the maximum number of members of a group"
+        ),
         "group.min.session.timeout.ms": BrokerConfig(
-            str(groups.session_timeout_ms_min), "int", "the shortest session timeout that a member may ask for"
+            str(groups.session_timeout_ms_min), "int", "the smallest session timeout that a member may request"
         ),
         **_consumer_group_configs(broker.consumer_groups),
         **_storage_configs(node),
         **_security_configs(node, listener),
         **_transaction_configs(broker.transactions),
-        "max.connections": BrokerConfig(str(options.connections_max), "int", "how many clients can be connected"),
+        "max.connections": BrokerConfig(str(options.connections_max), "int", "the maximum number of connections"),
         "max.incremental.fetch.session.cache.slots": BrokerConfig(
-            str(options.fetch_sessions_max), "int", "how many fetch sessions are kept"
+            str(options.fetch_sessions_max), "int", "the maximum number of fetch sessions"
         ),
-        "node.id": BrokerConfig(str(node.node_id), "int", "the number of this node"),
+        "node.id": BrokerConfig(str(node.node_id), "int", "the id of this node"),
         "num.partitions": BrokerConfig(
-            str(broker.default_partitions), "int", "how many partitions a topic gets if its maker does not say"
+            str(broker.default_partitions), "int", "the number of partitions of a new topic, unless given"
         ),
-        "offset.metadata.max.bytes": BrokerConfig("4096", "int", "the most that is kept with a position"),
+        "offset.metadata.max.bytes": BrokerConfig("4096", "int", "the maximum size of the metadata of a committed offset"),
         "offsets.retention.minutes": BrokerConfig(
-            str(int(groups.offsets_retention_s // 60)), "int", "how long the positions of a group are kept without its members"
+            str(int(groups.offsets_retention_s // 60)),
+            "int",
+            "how long committed offsets are kept after the last member has left",
         ),
-        "offsets.topic.num.partitions": BrokerConfig("1", "int", "always 1: positions are kept in a tablet of their own"),
+        "offsets.topic.num.partitions": BrokerConfig(
+            "1", "int", "always 1: committed offsets are stored in a tablet of their own"
+        ),
         "penstock.listeners": BrokerConfig(
             ",".join(f"{name}={address}" for name, address in sorted(node.other_listeners().items())),
             "list",
             "the addresses of this node for other protocols",
         ),
-        "socket.request.max.bytes": BrokerConfig(str(options.frame_bytes_max), "int", "the largest request that is taken"),
+        "socket.request.max.bytes": BrokerConfig(str(options.frame_bytes_max), "int", "the maximum size of a request"),
     }
 
 
 def _storage_configs(node: Node) -> dict[str, BrokerConfig]:
     """Those of data and its copies."""
-    copies = "always 1: the storage group below keeps the copies"
+    copies = "always 1: the storage group replicates the data"
     hours = int(TOPIC_CONFIG_KEYS["retention.ms"].default) // HOUR_MS
     return {
-        "auto.leader.rebalance.enable": BrokerConfig("false", "boolean", "always false: partitions are where they are"),
+        "auto.leader.rebalance.enable": BrokerConfig("false", "boolean", "always false: partitions do not move"),
         "log.dirs": BrokerConfig(
             ",".join(str(path) for path in node.broker.data_directories()), "string", "the directories of the storage group"
         ),
-        "log.retention.hours": BrokerConfig(str(hours), "int", "how long messages are kept, as in log.retention.ms"),
+        "log.retention.hours": BrokerConfig(str(hours), "int", "how long messages are kept, in hours"),
         "offsets.topic.replication.factor": BrokerConfig("1", "short", copies),
         "transaction.state.log.min.isr": BrokerConfig("1", "int", copies),
         "transaction.state.log.replication.factor": BrokerConfig("1", "short", copies),
@@ -98,11 +106,11 @@ def _security_configs(node: Node, listener: str) -> dict[str, BrokerConfig]:
     allows = security is None or security.allow_without_rule
     return {
         "allow.everyone.if.no.acl.found": BrokerConfig(
-            str(allows).lower(), "boolean", "whether everyone may do what no access rule speaks of"
+            str(allows).lower(), "boolean", "whether an operation that no ACL covers is allowed"
         ),
-        "listeners": BrokerConfig(listener, "string", "the address of the listener, as clients are told"),
-        "sasl.enabled.mechanisms": BrokerConfig(mechanisms, "list", "the ways in which clients can say who they are"),
-        "super.users": BrokerConfig(admin, "string", "who may do everything"),
+        "listeners": BrokerConfig(listener, "string", "the address of the listener"),
+        "sasl.enabled.mechanisms": BrokerConfig(mechanisms, "list", "the SASL mechanisms that clients can use"),
+        "super.users": BrokerConfig(admin, "string", "the users that are allowed everything"),
     }
 
 
@@ -110,10 +118,10 @@ def _transaction_configs(options: TransactionOptions) -> dict[str, BrokerConfig]
     """Those of transactions."""
     return {
         "transaction.max.timeout.ms": BrokerConfig(
-            str(int(options.timeout_max_s * 1000)), "int", "the longest timeout that a transaction may ask for"
+            str(int(options.timeout_max_s * 1000)), "int", "the largest timeout of a transaction"
         ),
         "transactional.id.expiration.ms": BrokerConfig(
-            str(int(options.id_expiration_s * 1000)), "int", "a transactional id that is not used for so long is forgotten"
+            str(int(options.id_expiration_s * 1000)), "int", "how long an unused transactional id is kept"
         ),
     }
 
@@ -122,15 +130,15 @@ def _consumer_group_configs(groups: ConsumerGroupOptions) -> dict[str, BrokerCon
     """Those of groups whose partitions the broker assigns."""
     return {
         "group.consumer.assignors": BrokerConfig(
-            ",".join(groups.assignors), "list", "the assignors of the broker; the first is used if members name none"
+            ",".join(groups.assignors), "list", "the assignors of KIP-848 groups; the first is the default"
         ),
         "group.consumer.heartbeat.interval.ms": BrokerConfig(
-            str(groups.heartbeat_interval_ms), "int", "how often members report whose partitions the broker assigns"
+            str(groups.heartbeat_interval_ms), "int", "the heartbeat interval of members of KIP-848 groups"
         ),
         "group.consumer.max.size": BrokerConfig(
-            str(groups.members_max), "int", "how many members a group can have whose partitions the broker assigns"
+            str(groups.members_max), "int", "the maximum number of members of a KIP-848 group"
         ),
         "group.consumer.session.timeout.ms": BrokerConfig(
-            str(groups.session_timeout_ms), "int", "such a member that is silent for so long is removed"
+            str(groups.session_timeout_ms), "int", "the session timeout of members of KIP-848 groups"
         ),
     }

@@ -66,7 +66,6 @@ However many topics there are, a scrape stays small and cheap:
 - The history that the console draws is in memory, in {steps}. It is saved every minute
   and when the node stops, and goes on after a restart. It has {kept}, of the node, and what of that they have of the
   {TOPIC_HISTORIES} busiest topics and {LAG_HISTORIES} largest lags: {SERIES_MAX} series of 22 KiB at most, so less than 9 MiB.
-  It is empty after a restart of the node.
 - Of each kind of alert, `penstock_alerts` and the overview show {EACH_MAX} at most.
 
 All histograms have the same bounds: {", ".join(f"{bound:g}" for bound in DURATION_BOUNDS_S)} seconds."""
