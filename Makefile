@@ -71,6 +71,9 @@ sim: setup ## Simulate faults: SEEDS=1000 for how many, SEED=n to replay one, WO
 compat: setup ## Run the clients' own test suites against a broker (ARGS="aiokafka --update" to choose and to note what passes)
 	$(BIN)/python -m tests.compat $(ARGS)
 
+pictures: setup ## Take pictures of every page of the console into docs/images
+	$(BIN)/python -m tests.e2e.console.pictures
+
 dist: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	$(BIN)/python -c "import build_backend as backend; backend.build_sdist('dist')" >/dev/null

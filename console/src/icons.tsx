@@ -11,6 +11,7 @@ const DRAWINGS = {
   streams: "M3 8c3-4 6 4 9 0s6 4 9 0M3 16c3-4 6 4 9 0s6 4 9 0",
   pipelines: "M4 5h5v5H4zM15 14h5v5h-5zM9 7.500h4a3 3 0 0 1 3 3V14",
   settings: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.500v5M9 14.500v5",
+  filter: "M4 5h16l-6 8v5l-4 2v-7z",
   search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM16 16l5 5",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   done: "M5 12.500l4.500 4.500L19 7",

@@ -21,7 +21,7 @@ export const parseExactly = (text: string) =>
   );
 
 /** JSON as text, on one line or indented. */
-function jsonText(value: unknown, indent = "", step = "  "): string {
+export function jsonText(value: unknown, indent = "", step = "  "): string {
   if (value instanceof ExactNumber) return value.source;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   const inner = indent + step;
@@ -38,6 +38,23 @@ export function preview({ kind, data }: Octets, length = 300): string {
   if (kind === "null") return "null";
   if (kind === "json") return jsonText(data, "", "").slice(0, length);
   return String(data).slice(0, length);
+}
+
+/** A field of a message as text: key, value.path[0], header.name, offset; empty if it is not there. */
+export function fieldOf(message: Schemas["MessageView"], name: string): string {
+  if (name === "key" || name === "value") return preview(message[name]);
+  if (name === "partition" || name === "offset" || name === "timestamp" || name === "size") return String(message[name]);
+  if (name.startsWith("header.")) {
+    const header = message.headers.find((item) => item.name === name.slice("header.".length));
+    return header ? preview(header.value) : "";
+  }
+  const [part, steps] = name.startsWith("key") ? (["key", name.slice(3)] as const) : (["value", name.slice(5)] as const);
+  if (!/^(value|key)[.[]/.test(name) || message[part].kind !== "json") return "";
+  let found: unknown = message[part].data;
+  for (const [, key, index] of steps.matchAll(/\.([^.[\]]+)|\[(\d+)\]/g))
+    found = (found as Record<string, unknown> | null | undefined)?.[key ?? index ?? ""];
+  if (found === undefined) return "";
+  return typeof found === "string" ? found : jsonText(found, "", "");
 }
 
 /** The same in full, to be copied. */

@@ -6,9 +6,12 @@ import { Bytes, Moment, bytes, integer, zone } from "../format";
 import { Icon } from "../icons";
 import { Card, CopyButton, type Fact, Facts, Failure, Notice } from "../parts";
 import { href, pathOf, setQuery } from "../router";
+import { useRights } from "../rights";
 import { useCluster } from "../shell";
 import { messageCommand, messageProgram } from "../snippets";
-import { Value, asText, parseExactly, preview } from "../values";
+import { Value, asText, fieldOf, parseExactly, preview } from "../values";
+
+import { type Draft, Produce } from "./produce";
 
 type Message = Schemas["MessageView"];
 
@@ -52,6 +55,13 @@ const Headers = ({ headers }: Pick<Message, "headers">) =>
     </table>
   );
 
+/** The message as the form for a new one has it. */
+const draftOf = ({ key, value, headers }: Message): Omit<Draft, "value"> => ({
+  key: key.kind === "json" ? preview(key, Infinity) : asText(key),
+  headers: headers.map((header) => `${header.name}: ${asText(header.value)}`).join("\n"),
+  nothing: value.kind === "null",
+});
+
 const MessageDetail = ({ topic, message }: { topic: string; message: Message }) => {
   const cluster = useCluster();
   const [whole, setWhole] = useState<Message | null>(null);
@@ -66,6 +76,21 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
       setError(errorOf(failure));
     }
   };
+  const [draft, setDraft] = useState<Draft | null>(null);
+  const refused = useRights("topic")("WRITE");
+  // The bytes as they are: what is shown of JSON may be spaced differently.
+  const resend = async () => {
+    try {
+      const answer = await fetch(`${API}${path}/value`, { credentials: "same-origin" });
+      if (!answer.ok) throw new Error(`The value could not be read: ${answer.statusText}.`);
+      setDraft({ ...draftOf(shown), value: await answer.text() });
+    } catch (failure) {
+      setError(errorOf(failure));
+    }
+  };
+  const isText = [shown.key, shown.value, ...shown.headers.map(({ value }) => value)].every(
+    ({ kind, truncated }) => kind !== "hex" && !truncated,
+  );
   const cut = shown.value.truncated || shown.key.truncated;
   return (
     <div class="opened">
@@ -117,6 +142,17 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
               Download payload
             </a>
           )}
+          {isText && !shown.payload && (
+            <button
+              type="button"
+              class="button small"
+              disabled={Boolean(refused)}
+              title={refused ?? undefined}
+              onClick={resend}
+            >
+              Resend…
+            </button>
+          )}
           <CopyButton text={() => messageCommand(cluster, topic, message)} label="As command" />
           <CopyButton text={() => messageProgram(cluster, topic, message)} label="As Python" />
         </div>
@@ -134,6 +170,7 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
         )}
         <Failure error={error} />
       </div>
+      {draft && <Produce topic={topic} draft={draft} onClose={() => setDraft(null)} onDone={() => undefined} />}
     </div>
   );
 };
@@ -180,9 +217,10 @@ interface RowProps {
   isOpen: boolean;
   /** Whether there are messages of more than one partition. */
   several: boolean;
+  columns: string[];
 }
 
-const Row = ({ topic, message, isOpen, several }: RowProps): ComponentChildren => {
+const Row = ({ topic, message, isOpen, several, columns }: RowProps): ComponentChildren => {
   const id = idOf(message);
   const toggle = () => setQuery({ open: isOpen ? null : id });
   return [
@@ -214,16 +252,24 @@ const Row = ({ topic, message, isOpen, several }: RowProps): ComponentChildren =
       <td class="wide-only">
         <span class={`mono clip key ${message.key.kind === "null" ? "muted" : ""}`}>{preview(message.key, 80)}</span>
       </td>
-      <td class="preview">
-        <span class={`mono clip ${message.value.kind === "null" ? "muted" : ""}`}>{preview(message.value)}</span>
-      </td>
+      {columns.length ? (
+        columns.map((name) => (
+          <td key={name} class="column">
+            <span class="mono clip">{fieldOf(message, name)}</span>
+          </td>
+        ))
+      ) : (
+        <td class="preview">
+          <span class={`mono clip ${message.value.kind === "null" ? "muted" : ""}`}>{preview(message.value)}</span>
+        </td>
+      )}
       <td class="end wide-only">
         <Bytes value={sizeOf(message)} />
       </td>
     </tr>,
     isOpen && (
       <tr class="opened-row" key={`${id}-open`}>
-        <td colspan={7}>
+        <td colspan={6 + Math.max(columns.length, 1)}>
           <MessageDetail topic={topic} message={message} />
         </td>
       </tr>
@@ -236,9 +282,11 @@ interface MessageTableProps {
   items: Message[];
   /** The expanded message, as in the URL. */
   open: string | undefined;
+  /** Fields to show in place of the value. */
+  columns: string[];
 }
 
-export const MessageTable = ({ topic, items, open }: MessageTableProps) => {
+export const MessageTable = ({ topic, items, open, columns }: MessageTableProps) => {
   const several = new Set(items.map(({ partition }) => partition)).size > 1;
   return (
     <div class="table-scroll" tabindex={0} role="region" aria-label="Messages">
@@ -259,7 +307,15 @@ export const MessageTable = ({ topic, items, open }: MessageTableProps) => {
             <th scope="col" class="wide-only">
               Key
             </th>
-            <th scope="col">Value</th>
+            {columns.length ? (
+              columns.map((name) => (
+                <th key={name} scope="col" class="mono">
+                  {name}
+                </th>
+              ))
+            ) : (
+              <th scope="col">Value</th>
+            )}
             <th scope="col" class="end wide-only">
               Size
             </th>
@@ -267,7 +323,7 @@ export const MessageTable = ({ topic, items, open }: MessageTableProps) => {
         </thead>
         <tbody>
           {items.map((message) => (
-            <Row key={idOf(message)} topic={topic} message={message} isOpen={open === idOf(message)} several={several} />
+            <Row key={idOf(message)} topic={topic} message={message} isOpen={open === idOf(message)} several={several} columns={columns} />
           ))}
         </tbody>
       </table>

@@ -30,17 +30,31 @@ function jsonFault(text: string): string | null {
   }
 }
 
+/** What the form begins with. */
+export interface Draft {
+  key: string;
+  value: string;
+  headers: string;
+  nothing: boolean;
+}
+
+const EMPTY: Draft = { key: "", value: "", headers: "", nothing: false };
+
 interface ProduceProps {
-  topic: Schemas["TopicView"];
+  topic: string;
+  /** How many partitions the topic has, if that is known. */
+  partitions?: number;
+  /** A message to produce again, here or to another topic. */
+  draft?: Draft;
   onClose: () => void;
   onDone: () => void;
 }
 
-export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
-  const [form, setForm] = useState({ key: "", value: "", headers: "", partition: "", nothing: false });
+export const Produce = ({ topic, partitions, draft, onClose, onDone }: ProduceProps) => {
+  const [form, setForm] = useState({ ...(draft ?? EMPTY), target: topic, partition: "" });
   const [state, setState] = useState<FormState>({ busy: false, error: null });
-  const ids = [useId(), useId(), useId(), useId()];
-  const set = (name: "key" | "value" | "headers" | "partition") => (event: FieldEvent) =>
+  const ids = [useId(), useId(), useId(), useId(), useId()];
+  const set = (name: "key" | "value" | "headers" | "partition" | "target") => (event: FieldEvent) =>
     setForm({ ...form, [name]: event.currentTarget.value });
   const fault = jsonFault(form.value);
   const send = async (again: boolean) => {
@@ -52,7 +66,7 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
         headers: headersOf(form.headers),
       };
       if (form.partition !== "") body.partition = Number(form.partition);
-      const stored = await post(apiPath("/topics/{name}/messages", { name: topic.name }), body);
+      const stored = await post(apiPath("/topics/{name}/messages", { name: form.target.trim() }), body);
       say(`Stored at offset ${integer(stored.offset)} of partition ${stored.partition}.`);
       onDone();
       if (again) setState({ busy: false, error: null });
@@ -63,7 +77,7 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
   };
   return (
     <Dialog
-      title={`Produce to ${topic.name}`}
+      title={draft ? "Produce this message again" : `Produce to ${topic}`}
       onClose={onClose}
       onSubmit={() => send(false)}
       wide
@@ -81,6 +95,20 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
         </>
       }
     >
+      {draft && (
+        <div class="field">
+          <label for={ids[4]}>Topic</label>
+          <input
+            id={ids[4]}
+            class="input mono"
+            autocomplete="off"
+            spellcheck={false}
+            value={form.target}
+            onInput={set("target")}
+          />
+          <span class="hint">The same topic, or another to copy the message to.</span>
+        </div>
+      )}
       <div class="pair">
         <div class="field">
           <label for={ids[0]}>Key</label>
@@ -101,7 +129,7 @@ export const Produce = ({ topic, onClose, onDone }: ProduceProps) => {
             class="input"
             type="number"
             min="0"
-            max={topic.partitions - 1}
+            max={partitions === undefined || draft ? undefined : partitions - 1}
             placeholder="by key hash"
             value={form.partition}
             onInput={set("partition")}

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { API, type QueryOf, type Schemas, apiPath, errorOf, get, isUnreachable } from "../api";
 import { say } from "../dialogs";
-import { bytes, clockOf, count, dateOf, integer } from "../format";
+import { bytes, count, integer } from "../format";
 import { Icon } from "../icons";
 import { useLive, useSettled } from "../live";
 import { Empty, Failure, type FieldEvent, Menu, Search, copyText, useId } from "../parts";
@@ -11,6 +11,7 @@ import { useRights } from "../rights";
 import { useCluster } from "../shell";
 import { command, consumeCommand, consumeProgram, quoted } from "../snippets";
 import { parseExactly } from "../values";
+import { Filters, columnsOf, exportActions, localTime, useDraft } from "./message_filters";
 import { LinkedMessage, MessageTable, idOf } from "./message_table";
 import { Produce } from "./produce";
 
@@ -19,17 +20,6 @@ const LIMIT = 50;
 const RETRY_MS = 3000;
 
 type Message = Schemas["MessageView"];
-
-const localTime = (ms: number) => {
-  const at = new Date(ms);
-  return `${dateOf(at)}T${clockOf(at)}`;
-};
-
-/** Keeps what is being typed into a field while the page is redrawn. */
-function useDraft(value: string | number) {
-  const [draft, setDraft] = useState<string | null>(null);
-  return { shown: draft ?? value, type: (event: FieldEvent) => setDraft(event.currentTarget.value), done: () => setDraft(null) };
-}
 
 /** The first value of each kind of start in the URL. */
 const STARTS: Record<string, () => string | null> = {
@@ -282,13 +272,14 @@ function useTail(name: string, question: QueryOf<"/topics/{name}/tail">, live: b
 interface NothingProps {
   name: string;
   search: string;
+  filter: string;
   next: string | null;
   start: string;
   partition: number | null;
 }
 
 /** Where the partitions end, for those who ask for an offset that is not there yet. */
-const PastTheEnd = ({ name, start, partition }: Omit<NothingProps, "search" | "next">) => {
+const PastTheEnd = ({ name, start, partition }: Omit<NothingProps, "search" | "filter" | "next">) => {
   const { data } = useLive(apiPath("/topics/{name}/partitions", { name }), { limit: 500 }, { every: 5000 });
   const asked = Number(start.split(":")[1]);
   const ends = (data?.items ?? []).filter((row) => partition === null || row.partition === partition);
@@ -306,12 +297,13 @@ const PastTheEnd = ({ name, start, partition }: Omit<NothingProps, "search" | "n
   );
 };
 
-const Nothing = ({ name, search, next, start, partition }: NothingProps) => {
+const Nothing = ({ name, search, filter, next, start, partition }: NothingProps) => {
   const cluster = useCluster();
-  if (search)
+  if (search || filter)
     return (
       <Empty title={next ? "Nothing found so far" : "No matching messages"}>
-        Key, value and headers were searched for “{search}”.
+        {search && `Key, value and headers were searched for “${search}”. `}
+        {filter && `The filter was “${filter}”.`}
       </Empty>
     );
   if (start.startsWith("offset:") && start !== "offset:0")
@@ -349,10 +341,14 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
   const start = query.start ?? "newest";
   const partition = query.partition === undefined ? null : Number(query.partition);
   const search = useSettled(query.search ?? "", 300);
+  const filter = query.filter ?? "";
+  const until = query.until === undefined ? null : Number(query.until);
+  const columns = columnsOf(query.columns);
+  const [filtering, setFiltering] = useState(Boolean(filter || until || columns.length));
   const limit = [50, 200, 500].includes(Number(query.limit)) ? Number(query.limit) : LIMIT;
-  const page = useMessages(name, { partition, start, limit, search }, live);
+  const page = useMessages(name, { partition, start, limit, search, filter, until }, live);
   const [paused, setPaused] = useState(false);
-  const tail = useTail(name, { partition, search }, live, paused);
+  const tail = useTail(name, { partition, search, filter }, live, paused);
   const [producing, setProducing] = useState(false);
   const shown = { topic: name, start, partition, partitions: topic.partitions, limit, live, search };
   const copy = (text: string) => async () => {
@@ -377,6 +373,10 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
           onChange={(text) => setQuery({ search: text || null })}
         />
         <div class="row push">
+          <button type="button" class="button" aria-expanded={filtering} onClick={() => setFiltering(!filtering)}>
+            <Icon name="filter" />
+            Filters
+          </button>
           <button type="button" class="button" aria-pressed={live} onClick={toggle}>
             <span class={`live-dot ${live ? "on" : ""}`} aria-hidden="true" />
             Live
@@ -387,11 +387,12 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
             </button>
           )}
           <Menu
-            label="Copy as"
+            label="Export"
             icon="copy"
             actions={[
-              { text: "Command: penstock consume", act: copy(consumeCommand(cluster, shown)) },
-              { text: "Program in Python", act: copy(consumeProgram(cluster, shown)) },
+              { text: "Copy command: penstock consume", act: copy(consumeCommand(cluster, shown)) },
+              { text: "Copy program in Python", act: copy(consumeProgram(cluster, shown)) },
+              ...exportActions(name, items, columns),
             ]}
           />
           <button
@@ -406,6 +407,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
           </button>
         </div>
       </div>
+      {filtering && <Filters query={query} live={live} />}
       {live && <LiveBar tail={tail} paused={paused} onPause={() => setPaused(!paused)} />}
       <Failure error={live ? tail.error : page.error} again={live ? null : page.refresh} what={live ? null : "Messages"} />
       {query.open && isLoaded && !items.some((item) => idOf(item) === query.open) && (
@@ -413,13 +415,13 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
       )}
       <div class="card" aria-busy={page.busy}>
         {items.length > 0 ? (
-          <MessageTable topic={name} items={items} open={query.open} />
+          <MessageTable topic={name} items={items} open={query.open} columns={columns} />
         ) : live ? (
           <Empty title="Waiting for messages" command={command(cluster, `echo hello | penstock produce ${quoted(name)}`)}>
             New messages appear here.
           </Empty>
         ) : page.key !== null && !page.busy && !page.error ? (
-          <Nothing name={name} search={search} next={page.next} start={start} partition={partition} />
+          <Nothing name={name} search={search} filter={filter} next={page.next} start={start} partition={partition} />
         ) : (
           <div class="empty quiet" />
         )}
@@ -452,7 +454,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
             )}
             {!live && page.next && (
               <button type="button" class="button small" disabled={page.busy} onClick={page.more}>
-                {search && !items.length ? "Continue search" : start === "newest" ? "Show older" : "Show more"}
+                {(search || filter) && !items.length ? "Continue search" : start === "newest" ? "Show older" : "Show more"}
               </button>
             )}
           </div>
@@ -460,7 +462,8 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
       </div>
       {producing && (
         <Produce
-          topic={topic}
+          topic={name}
+          partitions={topic.partitions}
           onClose={() => setProducing(false)}
           onDone={() => {
             refreshTopic();

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, post } from "../api";
 import { FormDialog, say } from "../dialogs";
-import { Bytes, BytesRate, Count, Duration } from "../format";
+import { Bytes, BytesRate, Count, Duration, ago } from "../format";
 import { Icon } from "../icons";
 import { useSettled } from "../live";
 import { Badge, Empty, type FieldEvent, PageHead, Search, useId } from "../parts";
@@ -80,19 +80,40 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
     key: "consumers",
     title: "Groups",
     end: true,
-    wide: true,
+    wide: "wider",
     sorts: true,
-    width: "110px",
+    width: "80px",
     show: (topic) => <Count value={topic.consumers} />,
   },
   {
     key: "retention_ms",
     title: "Retention",
     end: true,
-    wide: "widest",
+    wide: true,
     width: "96px",
     show: (topic) =>
-      topic.retention_ms === null ? <span class="muted">unlimited</span> : <Duration value={topic.retention_ms} />,
+      topic.cleanup_policy === "compact" ? (
+        <span class="muted">compact</span>
+      ) : topic.retention_ms === null ? (
+        <span class="muted">unlimited</span>
+      ) : (
+        <Duration value={topic.retention_ms} />
+      ),
+  },
+  {
+    key: "last_message_ms",
+    title: "Last message",
+    end: true,
+    wide: "wider",
+    width: "118px",
+    show: (topic) =>
+      topic.last_message_ms === null ? (
+        <span class="muted">none</span>
+      ) : (
+        <span class="num" title={new Date(topic.last_message_ms).toLocaleString()}>
+          {ago(topic.last_message_ms)}
+        </span>
+      ),
   },
   {
     key: "cleanup_policy",

@@ -21,8 +21,8 @@ def parser() -> argparse.ArgumentParser:
     replace = actions.add_parser(
         "replace",
         help="move the VDisks of a disk to another one, which is refilled from the others",
-        description="Move the VDisks of a disk to another one, which is refilled from the others. The command waits for a group whose other disks "
-        "are out or being refilled. An empty disk in the same place needs no command: restart its node.",
+        description="Move the VDisks of a disk to another one, which is refilled from the others. The command waits for a group "
+        "whose other disks are out or being refilled. An empty disk in the same place needs no command: restart its node.",
         parents=[etcd_options()],
     )
     replace.add_argument("disk", metavar="NODE:DISK", help="the disk to leave, such as 2:disk0; `penstock node list` shows them")

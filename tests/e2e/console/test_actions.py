@@ -112,8 +112,8 @@ def test_the_copied_command_prints_what_the_page_shows(window: Window, node: Run
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     window.open("/topics/users?start=oldest")
     window.see("user-")
-    page.get_by_role("button", name="Copy as").click()
-    page.get_by_role("menuitem", name="Command").click()
+    page.get_by_role("button", name="Export").click()
+    page.get_by_role("menuitem", name="Copy command").click()
     window.see("Copied.")
     command = page.evaluate("navigator.clipboard.readText()").split()
     printed = [json.loads(line) for line in node.ok(*command[1:]).splitlines()]
@@ -127,8 +127,8 @@ def test_the_copied_program_reads_what_the_page_shows(window: Window) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     window.open("/topics/readings?start=oldest&partition=0")
     window.until("document.querySelectorAll('tr.message').length === 20")
-    page.get_by_role("button", name="Copy as").click()
-    page.get_by_role("menuitem", name="Program in Python").click()
+    page.get_by_role("button", name="Export").click()
+    page.get_by_role("menuitem", name="Copy program in Python").click()
     window.see("Copied.")
     program = page.evaluate("navigator.clipboard.readText()")
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True).stdout
@@ -366,3 +366,49 @@ def test_a_node_that_is_gone_is_told_in_place(browser: Browser, tmp_path: Path) 
             window.see("Storage groups and their VDisks.")
         window.forgive("ERR_")
         window.forgive("dynamically imported module")
+
+
+def test_messages_are_filtered_by_fields_shown_in_columns_and_exported(window: Window) -> None:
+    page = window.page
+    window.open("/topics/orders?start=oldest")
+    page.get_by_role("button", name="Filters").click()
+    page.get_by_label("Filter", exact=True).fill("value.customer = anna and value.total < 10")
+    page.keyboard.press("Enter")
+    window.until("new URLSearchParams(location.search).get('filter') !== null")
+    page.get_by_label("Columns").fill("value.customer, value.total, header.source")
+    page.keyboard.press("Enter")
+    page.get_by_role("columnheader", name="value.total").wait_for()
+    window.until("document.querySelectorAll('tr.message').length === 4")  # orders 0, 2, 4 and 6
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as csv:
+        page.get_by_role("menuitem", name="Export as CSV").click()
+    lines = csv.value.path().read_text().splitlines()
+    assert lines[0] == "partition,offset,time,key,value.customer,value.total,header.source"
+    assert sorted(line.split(",")[3:] for line in lines[1:]) == [
+        [f"order-{number}", "anna", f"{number * 1.5:g}", "web"] for number in (0, 2, 4, 6)
+    ]
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as exported:
+        page.get_by_role("menuitem", name="Export as JSON lines").click()
+    first = json.loads(exported.value.path().read_text().splitlines()[0])
+    assert first["headers"] == {"source": "web", "number": "7"}
+    page.get_by_label("Filter", exact=True).fill("total > 5")
+    page.keyboard.press("Enter")
+    window.see("unknown field 'total'")
+    window.forgive("status of 422")
+    window.forgive("status of 400")
+
+
+def test_a_message_is_copied_to_another_topic(window: Window, node: RunningNode) -> None:
+    page = window.page
+    node.ok("topic", "create", "copies")
+    window.open("/topics/orders?partition=0&start=offset:0&limit=50")
+    page.locator("tr.message").first.click()
+    page.get_by_role("button", name="Resend").click()
+    page.get_by_label("Topic", exact=True).fill("copies")
+    page.get_by_role("dialog").get_by_role("button", name="Produce", exact=True).click()
+    window.see("Stored at offset 0 of partition 0")
+    (key, value, headers) = node.ok("consume", "copies", "-f", r"%k\n%s\n%h").split("\n", 2)
+    assert key.startswith("order-")
+    assert value == node.ok("consume", "orders", "-p", "0", "--from", "0", "-n", "1").rstrip("\n")
+    assert headers == "source=web,number=7"

@@ -221,3 +221,20 @@ def test_a_topic_that_stamps_messages_itself_says_so(api: ApiClient) -> None:
     written = api.post("/topics/stamped/messages", {"value": "x"})
     (item,) = api.get("/topics/stamped/messages")["items"]
     assert (item["timestamp_type"], item["timestamp"]) == ("append", written["timestamp"])
+
+
+def test_messages_are_filtered_by_fields_and_a_time_range(api: ApiClient, node: RunningNode) -> None:
+    api.post("/topics", {"name": "filtered", "config": {"message.timestamp.before.max.ms": str((1 << 63) - 1)}})
+    produce(node, "filtered", [b'{"n": %d, "even": %s}' % (n, (b"false", b"true")[n % 2 == 0]) for n in range(100)])
+    path = "/topics/filtered/messages"
+    assert offsets(api.get(path, filter="value.even = true and value.n > 93")) == [98, 96, 94]
+    assert offsets(api.get(path, filter="key = 7", start="oldest")) == [7]
+    assert offsets(api.get(path, start="time:1700000000020", until=1_700_000_000_022)) == [20, 21, 22]
+    assert offsets(api.get(path, until=1_700_000_000_002)) == [2, 1, 0]
+    found = api.get(path, filter="value.even = false", limit=30, start="oldest", until=1_700_000_000_098)
+    rest = api.get(path, filter="value.even = false", limit=30, start="oldest", until=1_700_000_000_098, cursor=found["next"])
+    assert offsets(found) + offsets(rest) == list(range(1, 98, 2))
+    assert rest["next"] is None
+    wrong = api.call("GET", path, filter="total > 5")
+    assert wrong.status == 422
+    assert "unknown field 'total'" in wrong.json["error"]["message"]

@@ -27,10 +27,11 @@ DECLARING: Final = frozenset({"penstock.consumers", "penstock.important.consumer
 
 
 class TopicFigures(NamedTuple):
-    """Sums over the partitions of a topic."""
+    """Sums over the partitions of a topic, and the time of its last message; -1 if it has none."""
 
     messages: int = 0
     size: int = 0
+    last_ms: int = -1
 
 
 class TopicCounts(NamedTuple):
@@ -165,11 +166,12 @@ class Figures:
 
     def topic(self, topic: Topic) -> TopicFigures:
         """The sums of one topic, as of now."""
-        messages = size = 0
+        messages, size, last_ms = 0, 0, -1
         for partition in self.partitions(topic):
             messages += partition.message_count
             size += partition.size
-        return TopicFigures(messages, size)
+            last_ms = max(last_ms, partition.max_timestamp)
+        return TopicFigures(messages, size, last_ms)
 
     def unread(self, topic: Topic) -> Iterator[tuple[str, int]]:
         """Consumers declared on a topic, and the partitions they have never read."""

@@ -16,6 +16,7 @@ from penstock.core.clock import Clock
 from penstock.core.record_format import next_offset_of
 from penstock.queue import Partition, is_aborted, joined, split_batches
 from penstock.server.http.errors import MalformedRequestError
+from penstock.server.http.message_filter import Predicate
 from penstock.server.http.route import Count
 from penstock.server.http.stored_records import Record, RecordFilter, StoredRecords, stored_records
 
@@ -24,6 +25,7 @@ CHUNK_BYTES_MAX: Final = 256 << 10
 CHUNKS_BYTES: Final = 4 << 20  # of all partitions together that are read at a time, about
 SCAN_BYTES_MAX: Final = 32 << 20
 SCAN_S_MAX: Final = 2.0
+FILTERED_AT_ONCE: Final = 200  # records that a filter looks at without a pause
 WINDOW_FIRST: Final = 64  # offsets that are looked at at a time when going backwards
 WINDOW_MAX: Final = 1 << 16
 
@@ -70,20 +72,29 @@ class Budget:
 
 
 class Filter(NamedTuple):
-    """The search criteria."""
+    """The search criteria. `accepts` decides on decoded messages, after all else."""
 
     needle: bytes = b""
     since_ms: int | None = None
     committed: bool = True
+    accepts: Predicate | None = None
 
 
 class PartitionScan:
     """Scans one partition in one direction. `at` is its position, behind the messages taken so far."""
 
     def __init__(
-        self, partition: Partition, at: int, wanted: Filter, *, backwards: bool, chunk_bytes: int = CHUNK_BYTES_MAX
+        self,
+        partition: Partition,
+        at: int,
+        wanted: Filter,
+        *,
+        backwards: bool,
+        chunk_bytes: int = CHUNK_BYTES_MAX,
+        until: int | None = None,
     ) -> None:
         self.partition = partition
+        self._until = until
         self.at = at
         self._wanted = wanted
         self._backwards = backwards
@@ -98,7 +109,8 @@ class PartitionScan:
     @property
     def end(self) -> int:
         """The end of the visible messages."""
-        return self.partition.stable_offset if self._wanted.committed else self.partition.end_offset
+        end = self.partition.stable_offset if self._wanted.committed else self.partition.end_offset
+        return end if self._until is None else min(end, self._until)
 
     @property
     def is_done(self) -> bool:
@@ -180,8 +192,19 @@ class PartitionScan:
         filter_ = RecordFilter(begin, end, wanted.since_ms, wanted.needle)
         for batch in batches:
             records = None if is_aborted(batch, aborted) else await stored_records(batch, filter_)
+            if records is not None and wanted.accepts is not None:
+                records = await self._accepted(records, wanted.accepts)
             if records is not None and records.chosen:
                 self._pending.append(records)
+
+    async def _accepted(self, records: StoredRecords, accepts: Predicate) -> StoredRecords:
+        """The records that a filter accepts. Other requests are served in between."""
+        chosen: list[int] = []
+        for start in range(0, len(records.chosen), FILTERED_AT_ONCE):
+            await asyncio.sleep(0)
+            numbers = records.chosen[start : start + FILTERED_AT_ONCE]
+            chosen += (number for number in numbers if accepts(records.record(number, self.partition.number)))
+        return records._replace(chosen=chosen)
 
 
 def chunk_bytes(partitions: int) -> int:

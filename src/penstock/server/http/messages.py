@@ -12,7 +12,8 @@ from aiohttp import web
 from penstock.broker import Operation, Topic
 from penstock.queue import Partition
 from penstock.server.http.errors import MalformedRequestError, NotFoundError
-from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, chunk_bytes, scan
+from penstock.server.http.message_filter import compile_filter
+from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, chunk_bytes, offset_at_time, scan
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.payload_view import MessageView, shown_message
 from penstock.server.http.route import Call, Count, Limit, Nothing, RequestModel, Resource, ResponseModel, Route
@@ -42,6 +43,14 @@ class MessagesQuery(RequestModel, frozen=True, kw_only=True):
     start: Start = "newest"
     limit: Limit = 50
     search: Annotated[str, msgspec.Meta(max_length=500, description="a text in key, value or headers; case is ignored")] = ""
+    filter: Annotated[
+        str,
+        msgspec.Meta(
+            max_length=1000,
+            description="conditions on fields: value.customer = anna and value.total > 100 and header.source ~ web and key = 7",
+        ),
+    ] = ""
+    until: Annotated[Count | None, msgspec.Meta(description="no messages after this time, in ms")] = None
     cursor: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_=-]*$", description="'next' of the answer before, to go on")] = ""
     full: Annotated[bool, msgspec.Meta(description="do not cut long keys and values, up to 2 MiB each")] = False
     isolation: Isolation = "committed"
@@ -123,19 +132,29 @@ class MessageResource(Resource):
         """The scans of a query, and whether they run backwards."""
         needle = query.search.encode().lower()
         committed = query.isolation == "committed"
+        accepts = compile_filter(query.filter) if query.filter.strip() else None
         if query.cursor:
             cursor = Cursor.unpack(query.cursor)
             partitions = [self._context.broker.partition(topic, int(number)) for number in cursor.at]
             at = dict(zip(partitions, cursor.at.values(), strict=True))
-            wanted = Filter(needle, None, committed)
-            return cursor.backwards, scans_at(at, wanted, backwards=cursor.backwards)
+            wanted = Filter(needle, None, committed, accepts)
+            ends = await self._ends(partitions, query.until)
+            return cursor.backwards, scans_at(at, wanted, backwards=cursor.backwards, ends=ends)
         start = parse_start(query.start)
         backwards = start.kind == "newest"
-        wanted = Filter(needle, start.value if start.kind == "time" else None, committed)
+        wanted = Filter(needle, start.value if start.kind == "time" else None, committed, accepts)
         partitions = self._partitions(topic, query.partition, backwards=backwards)
-        return backwards, scans_at(
-            {partition: await first_offset(partition, start) for partition in partitions}, wanted, backwards=backwards
-        )
+        ends = await self._ends(partitions, query.until)
+        starts = {partition: await first_offset(partition, start) for partition in partitions}
+        if backwards:
+            starts = {partition: min(at, ends.get(partition, at)) for partition, at in starts.items()}
+        return backwards, scans_at(starts, wanted, backwards=backwards, ends=ends)
+
+    async def _ends(self, partitions: list[Partition], until_ms: int | None) -> dict[Partition, int]:
+        """The offsets of the first messages after a time."""
+        if until_ms is None:
+            return {}
+        return {partition: await offset_at_time(partition, until_ms + 1, self._context.clock) for partition in partitions}
 
     def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[Partition]:
         if number is not None:
@@ -173,12 +192,19 @@ async def first_offset(partition: Partition, start: ParsedStart) -> int:
     return partition.end_offset if batch is None else batch[0]
 
 
-def scans_at(places: Mapping[Partition, int], wanted: Filter, *, backwards: bool) -> list[PartitionScan]:
-    """Scans from some offsets, clamped to existing ones."""
+def scans_at(
+    places: Mapping[Partition, int], wanted: Filter, *, backwards: bool, ends: Mapping[Partition, int] | None = None
+) -> list[PartitionScan]:
+    """Scans from some offsets, clamped to existing ones, up to the end offsets if any."""
     size = chunk_bytes(len(places))
     return [
         PartitionScan(
-            partition, min(max(at, partition.start_offset), partition.end_offset), wanted, backwards=backwards, chunk_bytes=size
+            partition,
+            min(max(at, partition.start_offset), partition.end_offset),
+            wanted,
+            backwards=backwards,
+            chunk_bytes=size,
+            until=(ends or {}).get(partition),
         )
         for partition, at in places.items()
     ]

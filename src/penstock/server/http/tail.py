@@ -17,6 +17,7 @@ from aiohttp import web
 from penstock.broker import Operation, Topic, UnknownTopicError
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.queue import Partition
+from penstock.server.http.message_filter import compile_filter
 from penstock.server.http.message_scan import Budget, Cursor, Filter, scan
 from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start, scans_at
 from penstock.server.http.node_context import NodeContext
@@ -44,6 +45,7 @@ class TailQuery(RequestModel, frozen=True, kw_only=True):
     start: Start = "newest"
     limit: Limit = 50
     search: Annotated[str, msgspec.Meta(max_length=500)] = ""
+    filter: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     isolation: Isolation = "committed"
 
 
@@ -131,12 +133,13 @@ class TailResource(Resource):
         """The messages since `places`, which are advanced."""
         if self._context.broker.catalog.topic(topic.name).id != topic.id:
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
-        wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed")
+        accepts = compile_filter(query.filter) if query.filter.strip() else None
+        wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed", accepts)
         partitions = [self._context.broker.partition(topic, number) for number in places]
         behind = [partition for partition in partitions if _end(partition, wanted) > places[partition.number]]
         if not behind:
             return TailEvent(items=[], dropped=0), 0
-        dropped = _skip_ahead(behind, places, SEARCHED_MAX if query.search else query.limit, wanted)
+        dropped = _skip_ahead(behind, places, SEARCHED_MAX if query.search or accepts else query.limit, wanted)
         scans = scans_at({partition: places[partition.number] for partition in behind}, wanted, backwards=False)
         budget = Budget(self._context.clock, SEARCHED_BYTES_MAX, SEARCHED_S_MAX)
         result = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)

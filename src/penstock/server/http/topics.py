@@ -66,6 +66,7 @@ class TopicView(ResponseModel, frozen=True):
     cleanup_policy: str
     is_internal: bool
     consumers: int
+    last_message_ms: int | None
 
 
 class NewTopic(RequestModel, frozen=True):
@@ -242,6 +243,7 @@ class TopicResource(Resource):
             cleanup_policy=config["cleanup.policy"],
             is_internal=is_internal(topic.name),
             consumers=len(snapshot.readers.get(topic.id, ())),
+            last_message_ms=figures.last_ms if figures.last_ms >= 0 else None,
         )
 
     def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[Topic], float]:
