@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.broker import TOPIC_CONFIG_KEYS
-from penstock.broker.groups import ConsumerGroupOptions
+from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.transactions import TransactionOptions
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.security.sasl import MECHANISMS
@@ -38,20 +38,7 @@ def broker_configs(node: Node) -> dict[str, BrokerConfig]:
         "default.replication.factor": BrokerConfig(str(node.view.copies_max), "int", "the copies that the storage group keeps"),
         "delete.topic.enable": BrokerConfig("true", "boolean", "whether topics can be deleted"),
         "fetch.max.bytes": BrokerConfig(str(options.fetch_bytes_max), "int", "the maximum size of a fetch response"),
-        "group.initial.rebalance.delay.ms": BrokerConfig(
-            str(groups.initial_rebalance_delay_ms),
-            "int",
-            "how long a new group waits for more members before its first rebalance",
-        ),
-        "group.max.session.timeout.ms": BrokerConfig(
-            str(groups.session_timeout_ms_max), "int", "the largest session timeout that a member may request"
-        ),
-        "group.max.size": BrokerConfig(
-            str(groups.members_max or (1 << 31) - 1), "int", "the maximum number of members of a group"
-        ),
-        "group.min.session.timeout.ms": BrokerConfig(
-            str(groups.session_timeout_ms_min), "int", "the smallest session timeout that a member may request"
-        ),
+        **_classic_group_configs(groups),
         **_consumer_group_configs(broker.consumer_groups),
         **_storage_configs(node),
         **_security_configs(node, listener),
@@ -122,6 +109,26 @@ def _transaction_configs(options: TransactionOptions) -> dict[str, BrokerConfig]
         ),
         "transactional.id.expiration.ms": BrokerConfig(
             str(int(options.id_expiration_s * 1000)), "int", "how long an unused transactional id is kept"
+        ),
+    }
+
+
+def _classic_group_configs(groups: GroupOptions) -> dict[str, BrokerConfig]:
+    """Those of classic groups."""
+    return {
+        "group.initial.rebalance.delay.ms": BrokerConfig(
+            str(groups.initial_rebalance_delay_ms),
+            "int",
+            "how long a new group waits for more members before its first rebalance",
+        ),
+        "group.max.session.timeout.ms": BrokerConfig(
+            str(groups.session_timeout_ms_max), "int", "the largest session timeout that a member may request"
+        ),
+        "group.max.size": BrokerConfig(
+            str(groups.members_max or (1 << 31) - 1), "int", "the maximum number of members of a group"
+        ),
+        "group.min.session.timeout.ms": BrokerConfig(
+            str(groups.session_timeout_ms_min), "int", "the smallest session timeout that a member may request"
         ),
     }
 
