@@ -156,6 +156,12 @@ const PipelinePage = ({ name }: { name: string }) => {
         <Tile label="Dead letters" note="rows that could not be processed">
           <Count value={pipeline.dead_letters} />
         </Tile>
+        <Tile label="Late rows" note="dropped by the watermark">
+          <Count value={pipeline.late_rows} />
+        </Tile>
+        <Tile label="Empty rows" note="without any field of the schema">
+          <Count value={pipeline.empty_rows} />
+        </Tile>
       </div>
       <div class="grid">
         <Card title="Definition">

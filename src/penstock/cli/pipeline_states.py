@@ -106,6 +106,8 @@ def _lines(state: State) -> list[str]:
         ("batches", f"{state.get('batches', 0):,}, the last in {state.get('last_batch_ms', 0):,} ms"),
         ("rows", f"{state.get('rows_read', 0):,} read, {state.get('rows_written', 0):,} written"),
         ("dead letters", f"{state['dead_letters']:,}" if state.get("dead_letters") else None),
+        ("late rows", f"{state['late_rows']:,}, dropped by the watermark" if state.get("late_rows") else None),
+        ("empty rows", f"{state['empty_rows']:,}, without any field of the schema" if state.get("empty_rows") else None),
         ("speed", f"{state.get('rows_per_s', 0):,} rows/s"),
         ("lag", f"{state.get('lag_rows', 0):,} rows"),
         ("Spark", state.get("spark_ui")),

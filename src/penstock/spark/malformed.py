@@ -14,6 +14,12 @@ class MalformedValue(NamedTuple):
     reason: str
 
 
+def describe_first(dead: pa.RecordBatch) -> str:
+    """The first of some dead letters, for people."""
+    first = dead.slice(0, 1).to_pylist()[0]
+    return f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first['reason']}"
+
+
 REASON_CHARACTERS: Final = 500
 
 DEAD_SCHEMA: Final = pa.schema(

@@ -41,6 +41,19 @@ def decode_column(form: ValueFormat, values: pa.Array, offsets: Any = None) -> p
     return form.decode(text, begins, bits if valid.null_count else None, begins if offsets is None else offsets)
 
 
+def count_empty(values: pa.Array) -> int:
+    """How many decoded values have none of the fields of their schema: they are there, and every field is null."""
+    if not pa.types.is_struct(values.type) or not len(values):
+        return 0
+    fields = values.flatten()
+    if any(field.null_count == 0 for field in fields):
+        return 0
+    empty = values.is_valid()
+    for field in fields:
+        empty = pc.and_(empty, field.is_null())
+    return int(pc.sum(empty).as_py() or 0)
+
+
 def bytes_column(text: pa.Buffer, starts: Any, valid: pa.Buffer | None) -> pa.Array:
     """The values that `decode` was given, as a column of bytes."""
     begins = pa.py_buffer(np.ascontiguousarray(starts, np.int32))

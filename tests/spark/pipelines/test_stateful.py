@@ -54,6 +54,10 @@ def test_windows_are_written_once_over_restarts_and_bad_rows_put_aside(runs: Run
     runs.run(spec)
     assert len(counts(runs, "s1-out")) == 3
     assert [row["value"] for row in runs.rows("minutes.dead")] == [b"{bad"]
+    runs.produce(topic, [click(3, "a"), click(201, "b")])
+    assert runs.run(spec)["late_rows"] == 1
+    assert "1 dropped as late" in runs.said
+    assert len(counts(runs, "s1-out")) == 3
 
 
 def test_a_lost_checkpoint_is_refused_and_gone_on_without_when_told(runs: Runs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,13 @@ import pytest
 from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
 from penstock.spark.pipelines.batch_rows import BatchRows
-from penstock.spark.pipelines.errors import BadRowError, ChangedInputError, PipelineFencedError, SpecError
+from penstock.spark.pipelines.errors import (
+    BadRowError,
+    ChangedInputError,
+    PipelineFencedError,
+    SpecError,
+    TooManyDeadLettersError,
+)
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.kinds import make_job
 from tests.spark.pipelines.runs import CLICKS, Runs, transform
@@ -54,6 +61,25 @@ def test_each_row_is_written_once_and_bad_ones_are_put_aside(runs: Runs) -> None
     assert (again["batches"], len(runs.rows("t1-even")), len(runs.rows("even.dead"))) == (0, 75, 2)
     runs.produce(topic, [click(200)])
     assert runs.run(spec)["rows_read"] == 1
+
+
+def test_a_run_with_too_many_dead_letters_fails_with_the_first_reason(runs: Runs) -> None:
+    topic = runs.topic("t1-framed", 1)
+    runs.produce(topic, [*map(click, range(3)), {"other": 1}, *[b"\0\0\0\0\7" + json.dumps(click(9)).encode()] * 20])
+    body = transform(CLICKS.replace("TOPIC", topic), "SELECT id FROM source", "t1-framed-out")
+    with pytest.raises(TooManyDeadLettersError) as failed:
+        runs.run(runs.declare("framed", body))
+    assert re.match(
+        r"20 of 24 rows of this run are dead letters, more than 10%; the first is offset 4 of t1-framed-0: not JSON .*"
+        r"Confluent's serializers write with schema 7 of a registry.* They are in topic framed.dead. "
+        r"Correct source.value, or allow more",
+        str(failed.value),
+    )
+    assert "20 dead letters, 1 without any field of the schema" in runs.said
+    assert len(runs.rows("t1-framed-out")) == 4  # what could be decoded is there
+    runs.produce(topic, [b"bad"] * 20)
+    state = runs.run(runs.declare("framed", body + "dead_letters: {share_max: 100%}\n"))
+    assert (state["dead_letters"], state["empty_rows"], state["state"]) == (20, 0, "finished")
 
 
 def test_dead_letters_tell_where_they_are_from_and_why(runs: Runs) -> None:

@@ -45,6 +45,8 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     rows_read: int | None = None
     rows_written: int | None = None
     dead_letters: int | None = None
+    late_rows: int | None = None
+    empty_rows: int | None = None
     rows_per_s: float | None = None
     last_batch_ms: float | None = None
     lag_rows: int | None = None

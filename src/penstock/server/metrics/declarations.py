@@ -319,6 +319,15 @@ PIPELINE_WRITTEN = Metric(
     "penstock_pipeline_written_rows_total", _COUNTER, "Rows that a pipeline wrote in this run.", ("pipeline",)
 )
 PIPELINE_DEAD = Metric("penstock_pipeline_dead_letters_total", _COUNTER, "Rows that a pipeline could not use.", ("pipeline",))
+PIPELINE_LATE = Metric(
+    "penstock_pipeline_late_rows_total",
+    _COUNTER,
+    "Rows that a pipeline dropped because they came after the watermark.",
+    ("pipeline",),
+)
+PIPELINE_EMPTY = Metric(
+    "penstock_pipeline_empty_rows_total", _COUNTER, "Rows that a pipeline read without any field of their schema.", ("pipeline",)
+)
 PIPELINE_BATCH = Metric(
     "penstock_pipeline_last_batch_seconds", _GAUGE, "How long the last batch of a pipeline took.", ("pipeline",)
 )

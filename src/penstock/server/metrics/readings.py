@@ -288,6 +288,8 @@ def _read_pipelines(reports: list[dict[str, Any]], samples: Samples) -> None:
         (m.PIPELINE_READ, "rows_read", float),
         (m.PIPELINE_WRITTEN, "rows_written", float),
         (m.PIPELINE_DEAD, "dead_letters", float),
+        (m.PIPELINE_LATE, "late_rows", float),
+        (m.PIPELINE_EMPTY, "empty_rows", float),
         (m.PIPELINE_BATCH, "last_batch_ms", lambda value: value / 1000),
     )
     for metric, key, scaled in fields:

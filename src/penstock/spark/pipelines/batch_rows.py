@@ -23,6 +23,7 @@ class ReadCounts(NamedTuple):
 
     rows: int
     dead: list[tuple[OffsetRange, int]]
+    empty: int
 
 
 class CountsParam(AccumulatorParam[Counts]):
@@ -79,9 +80,11 @@ class BatchRows:
         """What the tasks of the last action have read."""
         counts: Counts = self.counts.value
         counted = [
-            (offset_range, counts.get((offset_range.topic_partition, offset_range.start, offset_range.stop), (0, 0)))
+            (offset_range, counts.get((offset_range.topic_partition, offset_range.start, offset_range.stop), (0, 0, 0)))
             for offset_range in self._ranges
         ]
         return ReadCounts(
-            sum(rows + dead for _, (rows, dead) in counted), [(offset_range, dead) for offset_range, (_, dead) in counted if dead]
+            sum(rows + dead for _, (rows, dead, _) in counted),
+            [(offset_range, dead) for offset_range, (_, dead, _) in counted if dead],
+            sum(empty for _, (_, _, empty) in counted),
         )

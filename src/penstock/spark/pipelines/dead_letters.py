@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.spark.malformed import describe_first
 from penstock.spark.pipelines.errors import BadRowError
 from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -55,13 +56,14 @@ class DeadLetterTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transaction = task_transaction(self._options, self._prefix)
-        count = 0
+        count, first = 0, ""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for dead in dead_of(self._read_range(self._ranges[number])):
+                    first = first or describe_first(dead)
                     transaction.send(self._options.topic, letters(dead, self._pipeline))
                     count += dead.num_rows
-        yield TaskReport(transaction.finish(), dead=count).packed()
+        yield TaskReport(transaction.finish(), dead=count, first_dead=first).packed()
 
     def _read_range(self, offset_range: OffsetRange) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
         from penstock.spark.range_read import read_range_with_dead

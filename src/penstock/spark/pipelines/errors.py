@@ -60,6 +60,12 @@ class BadRowError(PenstockError):
     code = "pipeline_bad_row"
 
 
+class TooManyDeadLettersError(PenstockError):
+    """More of the rows of a run are dead letters than the file allows."""
+
+    code = "pipeline_dead_letters"
+
+
 class StreamFailedError(PenstockError):
     """A streaming query of Spark has failed."""
 
@@ -74,4 +80,14 @@ class SparkLostError(PenstockError):
 
 
 # Errors that a retry does not fix: the pipeline stops at once.
-FINAL = (SpecError, FencedError, AlreadyRunningError, LostStateError, ChangedInputError, BadRowError, SparkLostError, ConfigError)
+FINAL = (
+    SpecError,
+    FencedError,
+    AlreadyRunningError,
+    LostStateError,
+    ChangedInputError,
+    BadRowError,
+    TooManyDeadLettersError,
+    SparkLostError,
+    ConfigError,
+)

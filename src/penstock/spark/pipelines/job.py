@@ -11,12 +11,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A committed batch: rows read and rows written."""
+    """A committed batch: rows read and written, dead letters with the first one, rows that Spark dropped because they came after
+    the watermark, and rows whose value has none of the fields of the schema."""
 
     rows_read: int
     rows_written: int
     dead_letters: int = 0
     bytes_read: int = 0
+    late_rows: int = 0
+    empty_rows: int = 0
+    first_dead: str = ""
+
+    def __add__(self, other: BatchResult) -> BatchResult:
+        return BatchResult(
+            self.rows_read + other.rows_read,
+            self.rows_written + other.rows_written,
+            self.dead_letters + other.dead_letters,
+            self.bytes_read + other.bytes_read,
+            self.late_rows + other.late_rows,
+            self.empty_rows + other.empty_rows,
+            self.first_dead or other.first_dead,
+        )
 
 
 class Job(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from penstock.kafka.client import OpenTransaction
+from penstock.spark.malformed import describe_first
 from penstock.spark.pipelines.batch_rows import CountsParam
 from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
@@ -16,7 +17,7 @@ from penstock.spark.pipelines.job import BatchResult, Job
 from penstock.spark.pipelines.load_files import Part
 from penstock.spark.pipelines.load_inputs import FileInputs, LoadInputs, PartReading, PendingFile, TableInputs
 from penstock.spark.pipelines.plan_text import plan_lines
-from penstock.spark.pipelines.row_sending import REPORT, TaskReport, unpack_reports
+from penstock.spark.pipelines.row_sending import REPORT, TaskReport, dead_letter_counts, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.state_topic import read_last_values
 from penstock.spark.pipelines.topic_making import make_topic
@@ -54,7 +55,7 @@ class ReadPartsTask:
                     rows += good.num_rows
                     dead += 0 if bad is None else bad.num_rows
                     yield good
-                self._counts.add({self._parts[number]: (rows, dead)})
+                self._counts.add({self._parts[number]: (rows, dead, 0)})
 
 
 class DeadPartsTask:
@@ -68,14 +69,15 @@ class DeadPartsTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transaction = task_transaction(self._options, f"{self._prefix}dead/")
-        count = 0
+        count, first = 0, ""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for _, dead in self._reader.read(self._parts[number]):
                     if dead is not None:
+                        first = first or describe_first(dead)
                         transaction.send(self._options.topic, letters(dead, self._pipeline))
                         count += dead.num_rows
-        yield TaskReport(transaction.finish(), dead=count).packed()
+        yield TaskReport(transaction.finish(), dead=count, first_dead=first).packed()
 
 
 class LoadJob:
@@ -130,7 +132,7 @@ class LoadJob:
         reports.append(TaskReport(self._note(changes)))
         self._target.commit(reports, {"files": len({*self._ledger, *changes})})
         self._ledger.update(changes)
-        return BatchResult(rows_read, sum(report.rows for report in reports), sum(report.dead for report in reports))
+        return BatchResult(rows_read, sum(report.rows for report in reports), **dead_letter_counts(reports))
 
     def lag_rows(self) -> int:
         """See `Job`: rows of files that have been looked into, where files tell how many they have."""
@@ -170,11 +172,11 @@ class LoadJob:
         task = ReadPartsTask(inputs.reader, parts, self._counts)
         frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(task, inputs.columns)
         reports = self._target.send(topic_rows(self.spec, frame, "source"))
-        counts: dict[Part, tuple[int, int]] = self._counts.value
+        counts: dict[Part, tuple[int, int, int]] = self._counts.value
         bad = [part for part in parts if counts.get(part, (0, 0))[1]]
         if bad:
             reports += self._send_dead(spark, inputs, bad)
-        return reports, sum(rows + dead for rows, dead in counts.values())
+        return reports, sum(rows + dead for rows, dead, _ in counts.values())
 
     def _send_dead(self, spark: SparkSession, inputs: LoadInputs, parts: list[Part]) -> list[TaskReport]:
         if self.spec.dead_letters.stops:

@@ -75,4 +75,8 @@ def figures(batches: int, total: BatchResult, rows_per_s: float, lag_rows: int) 
     parts = [f"{batches:,} batches", f"{total.rows_read:,} rows read", f"{total.rows_written:,} written"]
     if total.dead_letters:
         parts.append(f"{total.dead_letters:,} dead letters")
+    if total.late_rows:
+        parts.append(f"{total.late_rows:,} dropped as late")
+    if total.empty_rows:
+        parts.append(f"{total.empty_rows:,} without any field of the schema")
     return ", ".join([*parts, f"{rows_per_s:,.0f} rows/s", f"lag {lag_rows:,}"])

@@ -4,7 +4,7 @@ tasks atomically."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -12,7 +12,10 @@ from penstock.kafka.client import OpenTransaction
 from penstock.spark.task_transaction import task_transaction
 from penstock.spark.write_options import WriteOptions
 
-REPORT: Final = "transactional_id STRING, producer_id BIGINT, producer_epoch INT, rows_read BIGINT, rows BIGINT, dead BIGINT"
+REPORT: Final = (
+    "transactional_id STRING, producer_id BIGINT, producer_epoch INT, "
+    "rows_read BIGINT, rows BIGINT, dead BIGINT, first_dead STRING"
+)
 _REPORT: Final = pa.schema(
     [
         ("transactional_id", pa.string()),
@@ -21,6 +24,7 @@ _REPORT: Final = pa.schema(
         ("rows_read", pa.int64()),
         ("rows", pa.int64()),
         ("dead", pa.int64()),
+        ("first_dead", pa.string()),
     ]
 )
 
@@ -32,21 +36,29 @@ class TaskReport(NamedTuple):
     rows_read: int = 0
     rows: int = 0
     dead: int = 0
+    first_dead: str = ""
 
     def packed(self) -> pa.RecordBatch:
         """As a row of REPORT."""
         where = self.transaction or (None, None, None)
         return pa.RecordBatch.from_pylist(
-            [dict(zip(_REPORT.names, (*where, self.rows_read, self.rows, self.dead), strict=True))], schema=_REPORT
+            [dict(zip(_REPORT.names, (*where, self.rows_read, self.rows, self.dead, self.first_dead), strict=True))],
+            schema=_REPORT,
         )
+
+
+def dead_letter_counts(reports: Iterable[TaskReport]) -> dict[str, Any]:
+    """What a batch's result says of its dead letters."""
+    dead = [report for report in reports if report.dead]
+    return {"dead_letters": sum(report.dead for report in dead), "first_dead": dead[0].first_dead if dead else ""}
 
 
 def unpack_reports(rows: Iterable[Iterable[object]]) -> list[TaskReport]:
     """The reports of all tasks."""
     reports = []
-    for name, producer_id, epoch, rows_read, sent, dead in rows:
+    for name, producer_id, epoch, rows_read, sent, dead, first in rows:
         transaction = None if name is None else OpenTransaction(name, producer_id, epoch)  # type: ignore[arg-type] # by schema
-        reports.append(TaskReport(transaction, rows_read, sent, dead))  # type: ignore[arg-type] # by schema
+        reports.append(TaskReport(transaction, rows_read, sent, dead, first))  # type: ignore[arg-type] # by schema
     return reports
 
 

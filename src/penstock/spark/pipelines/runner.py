@@ -18,7 +18,7 @@ from uuid import uuid4
 from penstock.core.errors import CorruptionError, FencedError
 from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
-from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError
+from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError, TooManyDeadLettersError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 IDLE_S: Final = 0.05
 IDLE_MAX_S: Final = 1.0
 BACKOFF_MAX_S: Final = 300.0
+DEAD_LETTERS_MIN: Final = 10  # fewer say nothing about a share
 NEVER_RETRIED: Final = (*FINAL, DataLossError, CorruptionError)
 # Spark passes on only the text of errors raised in tasks.
 FINAL_IN_TASKS: Final = ("RowError", "OptionError")
@@ -148,13 +149,7 @@ class Runner:
                 idle_s = min(idle_s * 2, IDLE_MAX_S)
 
     def _count(self, done: BatchResult, took_s: float) -> None:
-        before = self._totals
-        self._totals = BatchResult(
-            before.rows_read + done.rows_read,
-            before.rows_written + done.rows_written,
-            before.dead_letters + done.dead_letters,
-            before.bytes_read + done.bytes_read,
-        )
+        self._totals += done
         self._batches += 1
         self._speed.add(done.rows_read)
         self._report.tell(
@@ -162,12 +157,25 @@ class Runner:
             rows_read=self._totals.rows_read,
             rows_written=self._totals.rows_written,
             dead_letters=self._totals.dead_letters,
+            late_rows=self._totals.late_rows,
+            empty_rows=self._totals.empty_rows,
             rows_per_s=round(self._speed.rows_per_s()),
             last_batch_ms=round(took_s * 1000),
             lag_rows=self._lag,
             last_error=None,
         )
         self._show()
+        self._check_dead_letters()
+
+    def _check_dead_letters(self) -> None:
+        """Raise TooManyDeadLettersError if so many rows are bad that the file or the producer must be wrong."""
+        letters, read, share_max = self._totals.dead_letters, self._totals.rows_read, self.spec.dead_letters.share_max
+        if letters >= DEAD_LETTERS_MIN and letters > share_max * read:
+            first = f"; the first is {self._totals.first_dead}" if self._totals.first_dead else ""
+            raise TooManyDeadLettersError(
+                f"{letters:,} of {read:,} rows of this run are dead letters, more than {share_max:.0%}{first}. They are in "
+                f"{self.spec.dead_letters}. Correct source.value, or allow more with dead_letters.share_max"
+            )
 
     def _show(self, *, is_last: bool = False) -> None:
         line = figures(self._batches, self._totals, self._speed.rows_per_s(), self._lag)
@@ -237,7 +245,18 @@ class Runner:
             "started_ms": int(time.time() * 1000),
             "updated_ms": 0,
             **dict.fromkeys(
-                ("batches", "rows_read", "rows_written", "dead_letters", "rows_per_s", "last_batch_ms", "lag_rows"), 0
+                (
+                    "batches",
+                    "rows_read",
+                    "rows_written",
+                    "dead_letters",
+                    "late_rows",
+                    "empty_rows",
+                    "rows_per_s",
+                    "last_batch_ms",
+                    "lag_rows",
+                ),
+                0,
             ),
             "last_error": None,
             "spark_ui": None,

@@ -139,6 +139,19 @@ class Section:
             return default
         return int(float(match[1]) * _SIZE_BYTES[unit])
 
+    def share(self, name: str, default: float) -> float:
+        """A share of a whole, such as 10% or 0.1."""
+        value = self.raw(name, default)
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+        except ValueError:
+            share = -1.0
+        if isinstance(value, bool) or not 0 <= share <= 1:
+            self.blame(name, f"it is {_named(value)}; it takes a share such as 10% or 0.1")
+            return default
+        return share
+
     def settings(self, name: str) -> dict[str, str]:
         """Names with texts."""
         settings = self.raw(name, {})

@@ -168,10 +168,12 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSpec:
-    """Where rows go that cannot be decoded; with neither, the pipeline stops at the first."""
+    """Where rows go that cannot be decoded; with neither, the pipeline stops at the first. A run fails if more than
+    `share_max` of its rows go there."""
 
     topic: str | None = None
     table: TableSpec | None = None
+    share_max: float = 0.1
 
     @property
     def stops(self) -> bool:

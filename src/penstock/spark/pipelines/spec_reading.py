@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -316,11 +317,16 @@ def _dead_letters(top: Section, name: str) -> DeadLetterSpec:
     if not isinstance(value, Mapping):
         top.blame("dead_letters", "it takes {topic: NAME}, {table: {...}} or stop")
         return DeadLetterSpec(topic=f"{name}.dead")
-    inner = top.read("dead_letters", _target)
-    assert inner is not None
-    if inner.topic is None and inner.table is None:
-        top.blame("dead_letters", "it takes {topic: NAME}, {table: {...}} or stop")
-    return DeadLetterSpec(inner.topic, inner.table)
+    letters = top.read("dead_letters", _dead_letter_target)
+    assert letters is not None
+    if letters.topic is None and letters.table is None:
+        return replace(letters, topic=f"{name}.dead")
+    return letters
+
+
+def _dead_letter_target(section: Section) -> DeadLetterSpec:
+    given = _target(section)
+    return DeadLetterSpec(given.topic, given.table, section.share("share_max", 0.1))
 
 
 def _trigger(top: Section) -> TriggerSpec:

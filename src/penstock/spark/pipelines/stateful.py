@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 0.2
 STOP_WAIT_S: Final = 60.0
+PROGRESS_WAIT_S: Final = 10.0
 LOOK_EVERY_S: Final = 2.0
 ROCKS_DB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -48,7 +49,8 @@ class StatefulTransform:
         self._target: StreamTarget | None = None
         self._committed = CommittedBatch()
         self._source = TopicSource(spec)
-        self._done: queue.SimpleQueue[BatchResult] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[int, BatchResult]] = queue.SimpleQueue()
+        self._told_batch = -1
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._rows: BatchRows | None = None
@@ -92,7 +94,8 @@ class StatefulTransform:
         while True:
             is_active = self._query.isActive
             try:
-                return self._done.get(timeout=WAIT_S)
+                number, done = self._done.get(timeout=WAIT_S)
+                return replace(done, late_rows=self._late_rows(number))
             except queue.Empty:
                 pass
             if self._failure is not None:
@@ -104,6 +107,19 @@ class StatefulTransform:
                 return None
             if not self.spec.trigger.once:
                 return None
+
+    def _late_rows(self, batch: int) -> int:
+        """How many rows Spark has dropped up to a batch since it was asked last. It tells that shortly after the commit."""
+        assert self._query is not None
+        deadline = time.monotonic() + PROGRESS_WAIT_S
+        while True:
+            is_waiting = self._query.isActive and time.monotonic() < deadline
+            told = [progress for progress in self._query.recentProgress if progress["batchId"] > self._told_batch]
+            if not is_waiting or any(progress["batchId"] >= batch for progress in told):
+                break
+            time.sleep(WAIT_S / 4)
+        self._told_batch = max((progress["batchId"] for progress in told), default=self._told_batch)
+        return sum(int(part["numRowsDroppedByWatermark"]) for progress in told for part in progress["stateOperators"])
 
     def lag_rows(self) -> int:
         """See `Job`."""
@@ -201,7 +217,7 @@ class StatefulTransform:
         self._committed = after
         with self._lock:
             self._source.stand_at(ends)
-        self._done.put(done)
+        self._done.put((batch, done))
 
     def _bad_places(self) -> set[TopicPartition]:
         assert self._rows is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock.kafka.client import TopicPartition
 from penstock.spark.pipelines.dead_letters import send_dead
 from penstock.spark.pipelines.job import BatchResult
+from penstock.spark.pipelines.row_sending import dead_letter_counts
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_source import positions_from_json, positions_to_json
@@ -118,7 +119,7 @@ class TopicStreamTarget:
             "generation": after.generation,
         }
         self._target.commit(reports, changes)
-        return BatchResult(_read(batch), sum(report.rows for report in reports), sum(report.dead for report in reports))
+        return BatchResult(_read(batch), sum(report.rows for report in reports), **dead_letter_counts(reports))
 
     def close(self) -> None:
         """See `StreamTarget`."""
@@ -167,6 +168,7 @@ class TableStreamTarget:
 
     def commit(self, spark: SparkSession, batch: StreamBatch) -> BatchResult:
         """See `StreamTarget`."""
+        from penstock.spark.tables.dead_letters import first_dead
         from penstock.spark.tables.export_task import ExportTask
         from penstock.spark.tables.record_columns import topic_reads
         from penstock.spark.tables.table_target import FileChange
@@ -179,7 +181,7 @@ class TableStreamTarget:
         else:
             written = write_frame(batch.rows, self._target.table.writer(), name)
             files, rows = FileChange(written), sum(file.rows for file in written)
-        letters = 0
+        letters, first = 0, ""
         after = batch.after
         dead = batch.bad_ranges()
         if dead:
@@ -187,11 +189,12 @@ class TableStreamTarget:
             assert table is not None
             reads = topic_reads(self._spec, self._spec.source.topics or ("",), table.metadata)
             done = run_tasks(spark, ExportTask(reads, None, self._dead.task(), name), dead)
+            first = first_dead(report.dead for report in done)
             letters = self._dead.commit([report.dead for report in done], after.offsets, after.ids)
         query = f"{after.query}/{after.batch}/{after.generation}"
         self._target.commit(files, after.offsets, after.ids, query=query)
         self._target.maintain(spark)
-        return BatchResult(_read(batch), rows, letters)
+        return BatchResult(_read(batch), rows, letters, first_dead=first)
 
     def close(self) -> None:
         """See `StreamTarget`."""

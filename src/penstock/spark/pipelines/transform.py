@@ -9,6 +9,7 @@ from penstock.spark.pipelines.dead_letters import send_dead
 from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job_of
 from penstock.spark.pipelines.plan_text import plan_lines
+from penstock.spark.pipelines.row_sending import dead_letter_counts
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_source import TopicSource, positions_from_json, positions_to_json
@@ -122,7 +123,9 @@ class StatelessTransform:
         changes = {"offsets": positions_to_json(self._source.after(ranges)), "ids": self._source.ids}
         self._target.commit(reports, changes)
         self._source.advance(ranges)
-        return BatchResult(counts.rows, sum(report.rows for report in reports), sum(report.dead for report in reports))
+        return BatchResult(
+            counts.rows, sum(report.rows for report in reports), empty_rows=counts.empty, **dead_letter_counts(reports)
+        )
 
     def lag_rows(self) -> int:
         """See `Job`."""

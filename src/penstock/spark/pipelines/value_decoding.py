@@ -40,7 +40,7 @@ class DecodeTask:
                     batch.column("partition").take(pa.array(bad_rows)),
                 )
                 for topic, partition in set(zip(topics.to_pylist(), partitions.to_pylist(), strict=True)):
-                    self._counts.add({(topic, partition): (0, 1)})
+                    self._counts.add({(topic, partition): (0, 1, 0)})
                 is_good = np.ones(batch.num_rows, bool)
                 is_good[bad_rows] = False
                 rows = rows.filter(pa.array(is_good))

@@ -15,6 +15,7 @@ from penstock.spark.options import ReadOptions
 from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
 from penstock.spark.pipelines.topic_source import source_options
 from penstock.spark.ranges import OffsetRange
+from penstock.spark.value_format import count_empty
 from penstock.spark.value_formats import value_format, value_type_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 ALL_TOPICS: Final = "source"  # the view of a pattern's topics, or of the only topic
 META: Final = ("key", "timestamp", "topic", "partition", "offset")
 
-Counts = dict[Any, tuple[int, int]]
+Counts = dict[Any, tuple[int, int, int]]
+"""Rows, dead letters and empty rows of each range."""
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,15 @@ class ReadRangesTask:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 offset_range = self._ranges[number]
-                rows = dead = 0
+                rows = dead = empty = 0
                 for good, bad in read_range_with_dead(self._options, self._layout, offset_range):
                     rows += good.num_rows
                     dead += 0 if bad is None else bad.num_rows
+                    empty += count_empty(good.column(0)) if self._is_decoded else 0
                     yield spread(good, self._spread).select(self._names) if self._is_decoded else good
                 if self._counts is not None:
-                    self._counts.add({(offset_range.topic_partition, offset_range.start, offset_range.stop): (rows, dead)})
+                    place = (offset_range.topic_partition, offset_range.start, offset_range.stop)
+                    self._counts.add({place: (rows, dead, empty)})
 
 
 def spread(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:

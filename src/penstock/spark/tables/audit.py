@@ -96,7 +96,8 @@ class AuditJob:
             return None
         self._is_done = True
         comparison = _TopicTableComparison(self.spec, self._spark, self._table, self._reads)
-        topic_partitions, dead = comparison.run()
+        topic_partitions = comparison.run()
+        dead = sum(len(report.dead) for report in topic_partitions)
         differing = [report for report in topic_partitions if report.differs]
         self.report = [f"audit {self.spec.name}: {self.spec.source} against {self._table}"]
         for report in topic_partitions:
@@ -134,8 +135,8 @@ class _TopicTableComparison:
         self._schema = pa.schema([field for field in held if field.name in wanted.names])
         self._topic = spec.source.topics[0] if "_topic" not in held.names else None
 
-    def run(self) -> tuple[list[PartitionReport], int]:
-        """Compare both sides. Returns a report for each partition, and the number of records that cannot be decoded."""
+    def run(self) -> list[PartitionReport]:
+        """Compare both sides. Returns a report for each partition."""
         ranges, reports = self._bounds()
         total = sum(offset_range.size for offset_range in ranges)
         size = max(BUCKET_OFFSETS_MIN, total // BUCKETS_MAX)
@@ -144,7 +145,9 @@ class _TopicTableComparison:
         )
         in_topic = self._look_at_topic(scope, ranges)
         in_table = self._look_at_table(scope)
-        dead = sum(counts.dead for counts in in_topic)
+        for topic_counts in in_topic:
+            for topic_partition, offsets in topic_counts.dead.items():
+                reports[topic_partition].dead += offsets
         records, rows = _total(in_topic), _total(in_table)
         for (topic_partition, _), digest in records.items():
             reports[topic_partition].records += digest.rows
@@ -158,7 +161,7 @@ class _TopicTableComparison:
         for topic_partition, _ in differing[EXAMINED_MAX:]:
             reports[topic_partition].unexplained += 1
         self._examine(scope, ranges, differing[:EXAMINED_MAX], reports)
-        return [reports[topic_partition] for topic_partition in sorted(reports)], dead
+        return [reports[topic_partition] for topic_partition in sorted(reports)]
 
     def _bounds(self) -> tuple[list[OffsetRange], dict[TopicPartition, PartitionReport]]:
         """The offsets both sides should hold: from the start of the topic to the end offsets in the table's commits."""

@@ -31,6 +31,7 @@ class PartitionReport:
     extra: list[int] = field(default_factory=list)
     doubled: list[int] = field(default_factory=list)
     different: dict[int, list[str]] = field(default_factory=dict)
+    dead: list[int] = field(default_factory=list)
     unexplained: int = 0
     is_compacted: bool = False
 
@@ -62,6 +63,8 @@ class PartitionReport:
             lines.append(
                 f"    {self.outside:,} rows of the table are older than the topic, or newer than the last commit: not compared"
             )
+        if self.dead:
+            lines.append(f"    cannot be decoded, and are not expected: {len(self.dead):,} offsets: {spans(self.dead)}")
         for what, some in (("missing in the table", self.missing), ("doubled in the table", self.doubled)):
             if some:
                 lines.append(f"    {what}: {len(some):,} offsets: {spans(some)}")

@@ -42,7 +42,8 @@ class AuditCounts:
 
     sums: dict[OffsetBucket, BucketDigest] = field(default_factory=dict)
     rows: dict[OffsetBucket, list[tuple[NDArray[np.int64], Digests]]] = field(default_factory=dict)
-    dead: int = 0
+    dead: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    """Offsets of records that cannot be decoded."""
     outside: dict[TopicPartition, int] = field(default_factory=dict)
     """Rows of a table that are not in what is compared."""
 
@@ -92,7 +93,8 @@ class TopicTask:
         counts = AuditCounts()
         read = self.reads.get(wanted.topic_partition.topic) or self.reads[""]
         for good, bad in read_range_with_dead(read.options, read.layout, wanted):
-            counts.dead += 0 if bad is None else bad.num_rows
+            if bad is not None:
+                counts.dead.setdefault(wanted.topic_partition, []).extend(bad.column("offset").to_pylist())
             if good.num_rows:
                 offsets = good.column("offset").to_numpy()
                 self.scope.count(wanted.topic_partition, offsets, conform(read.rows(good), self.scope.schema), counts)

@@ -5,7 +5,7 @@ other bounds, adds only later ones."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.kafka.client import BlockingClient, OpenTransaction, TopicPartition
-from penstock.spark.malformed import DEAD_SCHEMA
+from penstock.spark.malformed import DEAD_SCHEMA, describe_first
 from penstock.spark.pipelines.dead_letters import letters
 from penstock.spark.pipelines.errors import BadRowError
 from penstock.spark.pipelines.fence import Fence, target_options
@@ -41,6 +41,11 @@ class DeadLetterReport:
     first: str = ""
     transaction: OpenTransaction | None = None
     files: tuple[DataFile, ...] = ()
+
+
+def first_dead(reports: Iterable[DeadLetterReport]) -> str:
+    """The first dead letter of some tasks, for people."""
+    return next((report.first for report in reports if report.rows), "")
 
 
 class DeadLetterTarget(Protocol):
@@ -79,8 +84,7 @@ class _DeadLetterCounter:
 
     def add(self, rows: pa.RecordBatch) -> None:
         if not self.rows:
-            first = rows.slice(0, 1).to_pylist()[0]
-            self.first = f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first['reason']}"
+            self.first = describe_first(rows)
         self.rows += rows.num_rows
         self.take(rows)
 

@@ -16,6 +16,7 @@ from penstock.spark.ranges import OffsetRange
 from penstock.spark.tables.dead_letters import DeadLetterReport, DeadLetterSink, DeadLetterTarget
 from penstock.spark.tables.record_columns import VALUE, TopicRead
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
+from penstock.spark.value_format import count_empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class ExportReport:
     rows_written: int
     bytes_read: int
     dead: DeadLetterReport
+    empty_rows: int = 0
 
 
 class RefusedRecords(Protocol):
@@ -73,7 +75,7 @@ class ExportTask:
         else:
             files = self.writer.write(rows, name)
         dead = sink.finish()
-        return ExportReport(tuple(files), rows.read, sum(file.rows for file in files), rows.size, dead)
+        return ExportReport(tuple(files), rows.read, sum(file.rows for file in files), rows.size, dead, rows.empty)
 
 
 class _Rows:
@@ -86,11 +88,13 @@ class _Rows:
         self._refuses = refuses
         self.read = 0
         self.size = 0
+        self.empty = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for good, bad in read_range_with_dead(self._read.options, self._read.layout, self._wanted):
             self.read += good.num_rows
             self.size += good.nbytes
+            self.empty += count_empty(good.column(VALUE))
             if bad is not None:
                 self.read += bad.num_rows
                 self.size += bad.nbytes

@@ -12,7 +12,7 @@ from penstock.spark.pipelines.job import BatchResult
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_source import TopicSource
 from penstock.spark.ranges import OffsetRange
-from penstock.spark.tables.dead_letters import DeadLetters
+from penstock.spark.tables.dead_letters import DeadLetters, first_dead
 from penstock.spark.tables.errors import TableSchemaError
 from penstock.spark.tables.export_task import ExportReport
 from penstock.spark.tables.progress import Progress
@@ -98,6 +98,8 @@ class TableJob(ABC):
             rows_written=written.rows,
             dead_letters=dead,
             bytes_read=sum(task.bytes_read for task in written.found),
+            empty_rows=sum(task.empty_rows for task in written.found),
+            first_dead=first_dead(task.dead for task in written.found),
         )
 
     def lag_rows(self) -> int:
