@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import PySparkException
 
 from penstock.spark import register
 from tests.e2e.running_node import RunningNode
@@ -150,3 +151,17 @@ def test_workers_are_forked_with_everything_imported(spark: SparkSession) -> Non
     (row,) = spark.range(1).mapInArrow(seen, "loaded BOOLEAN, frozen BIGINT").collect()
     assert row["loaded"]
     assert row["frozen"] > 10_000
+
+
+def test_errors_are_one_sentence_without_a_stack(spark: SparkSession, node: RunningNode) -> None:
+    def told(**options: str) -> str:
+        reader = spark.read.format("penstock").option("kafka.bootstrap.servers", node.bootstrap).options(**options)
+        with pytest.raises(PySparkException) as failed:
+            reader.load().collect()
+        return str(failed.value)
+
+    unknown = told(subscribe="t", startingOffset="earliest")
+    assert unknown.splitlines()[0].endswith("there is no option startingoffset; did you mean startingOffsets?"), unknown
+    missing = told(subscribe="no-such-topic")
+    assert "topic 'no-such-topic': UNKNOWN_TOPIC_OR_PARTITION; there is no such topic" in missing.splitlines()[0], missing
+    assert "Traceback" not in unknown + missing

@@ -9,10 +9,11 @@ import confluent_kafka
 import pytest
 
 from penstock.broker import Credential, Mechanism
-from penstock.kafka.client import BrokerRefusedError, BrokerUnreachableError, RequestRefusedError
+from penstock.kafka.client import BrokerRefusedError, BrokerUnreachableError
 from penstock.kafka.protocol import errors, private_keys
 from penstock.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
 from penstock.kafka.protocol.private_reads import FindPiecesRequest, FindPiecesResponse
+from penstock.spark.errors import AccessDeniedError
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.secured import ADMIN, CERTIFICATE, PASSWORD, authenticate, confluent_options, secured, server_tls
@@ -61,6 +62,12 @@ def test_a_wrong_password_is_told(gateway: RunningGateway, is_encrypted: bool, m
         read(gateway.bootstrap, **sign_in(mechanism, is_encrypted, password="guessed"))
 
 
+def test_a_sign_in_that_is_missing_is_told(gateway: RunningGateway, is_encrypted: bool) -> None:
+    told = "does it speak TLS" if is_encrypted else "if it wants its clients to sign in, kafka.sasl.jaas.config says as whom"
+    with pytest.raises(BrokerUnreachableError, match=told):
+        read(gateway.bootstrap, subscribe=TOPIC, kafka_default_api_timeout_ms=500)
+
+
 def test_a_certificate_that_is_not_trusted_ends_it(gateway: RunningGateway, is_encrypted: bool) -> None:
     options = {name: value for name, value in sign_in("PLAIN", True).items() if "truststore" not in name}
     with pytest.raises(BrokerUnreachableError, match="cannot connect" if is_encrypted else "cannot connect|broke"):
@@ -70,7 +77,7 @@ def test_a_certificate_that_is_not_trusted_ends_it(gateway: RunningGateway, is_e
 def test_who_may_not_read_is_told_neither_rows_nor_files(gateway: RunningGateway, is_encrypted: bool) -> None:
     credential = Credential.of_password(Mechanism.SCRAM_SHA_256, 4096, b"salt", "bob")
     gateway.run(gateway.broker.users.change([("bob", credential)]))
-    with pytest.raises(RequestRefusedError, match="TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(AccessDeniedError, match=r"user 'bob' may not read topic 'secret' .*`penstock access allow bob read"):
         read(gateway.bootstrap, **sign_in("SCRAM-SHA-256", is_encrypted, "bob", "bob"))
     if not is_encrypted:
         topic_id = gateway.broker.catalog.topic(TOPIC).id.bytes

@@ -6,17 +6,20 @@ import logging
 import os
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import CommandError, usage
+from penstock.cli.failure import CommandError, as_command_error, usage
 from penstock.cli.output import waiting
 from penstock.core.errors import ConfigError, PenstockError, UnavailableError
+from penstock.kafka.client import RequestRefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.spark.pipelines.spec import PipelineSpec
+
+DETAILS_CHARACTERS: Final = 2000
 
 
 def validate(arguments: Namespace) -> int:
@@ -57,9 +60,12 @@ def run_pipeline(arguments: Namespace) -> int:
         raise _failure(error) from error
     except Exception as error:
         # Whatever Spark or a function of the user raised, after all attempts.
+        from penstock.spark.pipelines.runner import first_line
+
         logging.getLogger(__name__).debug("the pipeline failed", exc_info=error)
-        text = str(error).strip()
-        raise CommandError(f"the pipeline failed: {text[:2000] or type(error).__name__}") from error
+        sentence, text = first_line(error), str(error).strip()
+        details = "" if text in ("", sentence) else f"\n{text[:DETAILS_CHARACTERS]}"
+        raise CommandError(f"the pipeline failed: {sentence}{details}") from error
     return ExitCode.OK
 
 
@@ -72,17 +78,25 @@ def _read(file: str) -> PipelineSpec:
 
 
 def _session(spec: PipelineSpec, arguments: Namespace) -> SparkSession:
+    from penstock.cli.spark_noise import without_start_noise
     from penstock.spark import session
 
     # Spark writes to standard error what a person at a terminal has no use for; errors come out another way.
     settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false", **dict(arguments.conf)}
     master = arguments.master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+    if master.startswith("sc://"):
+        raise usage(
+            f"--master {master} is Spark Connect, whose servers do not run what a pipeline commits with; give the cluster's own "
+            "address, such as spark://host:7077, or yarn"
+        )
     keeps_classes = bool(getattr(arguments, "keep_classes", False))  # only `run` has it
-    with waiting("starting Spark"):
+    with waiting("starting Spark"), without_start_noise():
         return session(f"penstock pipeline {spec.name}", master=master, settings=settings, keeps_classes=keeps_classes)
 
 
 def _failure(error: PenstockError) -> CommandError:
+    if isinstance(error, RequestRefusedError):
+        return as_command_error(error)
     if isinstance(error, ConfigError):
         return CommandError(str(error), ExitCode.USAGE)
     if isinstance(error, UnavailableError):

@@ -29,6 +29,12 @@ class RowError(PenstockError):
     code = "spark_row"
 
 
+class AccessDeniedError(PenstockError):
+    """The user lacks a right on a topic."""
+
+    code = "spark_access_denied"
+
+
 class FencedTaskError(PenstockError):
     """Another attempt of the same task has fenced this one; its rows are not visible."""
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -33,10 +34,13 @@ from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
 from penstock.spark.leases import LeaseKeeper, is_late
 from penstock.spark.options import ReadMode, ReadOptions, read_options
+from penstock.spark.plain_errors import plain_errors
 from penstock.spark.planner import Planner
 from penstock.spark.ranges import StreamOffset, limit_offsets, share_tasks
 from penstock.spark.value_formats import value_format, value_type_of
 from penstock.spark.write_options import WriteOptions, write_options
+
+FIRST_NODE_TIMEOUT_S: Final = 15.0
 
 
 class PenstockDataSource(DataSource):
@@ -48,8 +52,9 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> str:
         # Batch and stream differ in options, not in columns, and which of them this is cannot be known here.
-        options = read_options(self.options, "any")
-        return default_schema(options, value_type_of(options))
+        with plain_errors():
+            options = read_options(self.options, "any")
+            return default_schema(options, value_type_of(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(*self._read(schema, "batch"))
@@ -62,14 +67,16 @@ class PenstockDataSource(DataSource):
             raise OptionError("a topic is not overwritten; use mode append, or make a new topic")
         from penstock.spark.sink import BatchSink
 
-        return BatchSink(self._write(schema))
+        with plain_errors(right="write"):
+            return BatchSink(self._write(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         if overwrite:
             raise OptionError("a topic holds what was added, not the latest result; use output mode append or update")
         from penstock.spark.sink import StreamSink
 
-        return StreamSink(self._write(schema))
+        with plain_errors(right="write"):
+            return StreamSink(self._write(schema))
 
     def _write(self, schema: StructType) -> WriteOptions:
         from penstock.spark.batch_building import check_schema
@@ -79,10 +86,11 @@ class PenstockDataSource(DataSource):
         return options
 
     def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
-        options = read_options(self.options, wanted)
-        columns = layout(schema, options)
-        value_format(options, columns.value_type, fails=False)  # fails here, not in a task
-        return options, columns
+        with plain_errors():
+            options = read_options(self.options, wanted)
+            columns = layout(schema, options)
+            value_format(options, columns.value_type, fails=False)  # fails here, not in a task
+            return options, columns
 
 
 class PenstockReader(DataSourceReader):
@@ -93,11 +101,8 @@ class PenstockReader(DataSourceReader):
         self._layout = columns
 
     def partitions(self) -> list[InputPartition]:
-        client = BlockingClient(self._options.client)
-        try:
+        with plain_errors(self._options.client), closing(_planning_client(self._options)) as client:
             return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).plan_scan()]
-        finally:
-            client.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._layout, partition)
@@ -125,14 +130,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         # Spark asks more than once, and "latest" would be another offset each time.
-        if self._initial is None:
-            planner = self._planner()
-            topic_partitions = planner.discover_partitions()
-            starting = planner.starting_offsets(topic_partitions)
-            begins = self._hold(starting)
-            if begins is not None and is_late(starting, begins):
-                starting = planner.starting_offsets(topic_partitions)
-            self._initial = planner.offset(starting)
+        with plain_errors(self._options.client):
+            self._initial = self._initial or self._find_initial()
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -146,6 +145,19 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._find_latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        with plain_errors(self._options.client):
+            return self._next_end(start, limit)
+
+    def _find_initial(self) -> StreamOffset:
+        planner = self._planner()
+        topic_partitions = planner.discover_partitions()
+        starting = planner.starting_offsets(topic_partitions)
+        begins = self._hold(starting)
+        if begins is not None and is_late(starting, begins):
+            starting = planner.starting_offsets(topic_partitions)
+        return planner.offset(starting)
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begun = StreamOffset.from_json(start)
         latest = self._target or self._find_latest()
         planner = self._planner()
@@ -196,7 +208,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> Planner:
         if self._open_planner is None:
-            self._client = BlockingClient(self._options.client)
+            self._client = _planning_client(self._options)
             self._open_planner = Planner(self._options, self._client)
         return self._open_planner
 
@@ -239,5 +251,11 @@ def _read(options: ReadOptions, columns: Layout, partition: InputPartition) -> I
         return
     from penstock.spark.range_read import read_range
 
-    for wanted in partition.value:
-        yield from read_range(options, columns, wanted)
+    with plain_errors(options.client):
+        for wanted in partition.value:
+            yield from read_range(options, columns, wanted)
+
+
+def _planning_client(options: ReadOptions) -> BlockingClient:
+    """A client that gives up soon where no broker is there at all; one that restarts is waited for."""
+    return BlockingClient(replace(options.client, first_node_timeout_s=FIRST_NODE_TIMEOUT_S))

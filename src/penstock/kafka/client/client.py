@@ -135,22 +135,26 @@ class KafkaClient:
 
     async def retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat until it succeeds, fails for good, or the api timeout is over. Not for what must not happen twice."""
-        deadline = self._network.monotonic() + self.options.api_timeout_s
+        started = self._network.monotonic()
+        deadline = started + self.options.api_timeout_s
         pause_s = RETRY_PAUSE_S
         while True:
             try:
                 return await attempt()
             except PenstockError as error:
                 is_over = self._network.monotonic() + pause_s >= deadline
-                if is_over or not is_retriable(error) or not self._waits_out(error):
+                waited_s = self._network.monotonic() - started
+                if is_over or not is_retriable(error) or not self._waits_out(error, waited_s):
                     raise
                 _log.info("retrying: %s", error)
             await self._network.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_PAUSE_MAX_S)
 
-    def _waits_out(self, error: PenstockError) -> bool:
+    def _waits_out(self, error: PenstockError, waited_s: float) -> bool:
         """Whether an unreachable cluster is worth waiting for."""
-        return bool(self._nodes) or self.options.waits_for_first_node or not isinstance(error, BrokerUnreachableError)
+        if self._nodes or not isinstance(error, BrokerUnreachableError):
+            return True
+        return self.options.waits_for_first_node and waited_s < self.options.first_node_timeout_s
 
     async def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> MetadataResponse:
         """Ask for the nodes and for some topics, or all of them, in one attempt; `create` creates those that are missing."""

@@ -177,15 +177,24 @@ class Connection:
             ) from error
         except OSError as error:
             self.close()
-            signed_in = self._options.security.username is not None
-            hint = "" if signed_in else f"; if it wants its clients to sign in or to use TLS, see {names.sign_in} and {names.tls}"
-            raise BrokerUnreachableError(f"the connection to {self.address} broke: {error.strerror or error}{hint}") from error
+            raise BrokerUnreachableError(
+                f"the connection to {self.address} broke: {error.strerror or error}{self._hang_up_hint(key)}"
+            ) from error
         except ProtocolError as error:
             self.close()
             raise BrokerRefusedError(f"{self.address} does not answer as Kafka does: {error}; is it the right port?") from error
         except BaseException:
             self.close()  # cancelled between a request and its reply
             raise
+
+    def _hang_up_hint(self, key: int) -> str:
+        """Why the node may have hung up, judged by how far the connection had come."""
+        security, names = self._options.security, self._options.names
+        if key == keys.API_VERSIONS:
+            return "" if security.tls else f"; does it speak TLS? Then {names.tls} says whose certificate is trusted"
+        if security.username is None:
+            return f"; if it wants its clients to sign in, {names.sign_in} says as whom"
+        return ""
 
     async def _sign_in(self, security: ClientSecurity) -> None:
         request = SaslHandshakeRequest(mechanism=security.mechanism)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ class SettingNames(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
     """`request_timeout_s` bounds one request, `api_timeout_s` a call with its retries. Without `waits_for_first_node` a client
-    that has never reached a node does not retry."""
+    that has never reached a node does not retry; with it, for `first_node_timeout_s`."""
 
     bootstrap: tuple[Address, ...]
     client_id: str = "penstock"
@@ -48,3 +49,4 @@ class ClientOptions:
     security: ClientSecurity = ClientSecurity()
     names: SettingNames = field(default_factory=SettingNames)
     waits_for_first_node: bool = True
+    first_node_timeout_s: float = math.inf

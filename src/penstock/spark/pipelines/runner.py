@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -15,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from penstock.core.errors import CorruptionError, FencedError
+from penstock.core.errors import CorruptionError, FencedError, PenstockError
 from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
 from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError, TooManyDeadLettersError
@@ -35,7 +36,8 @@ BACKOFF_MAX_S: Final = 300.0
 DEAD_LETTERS_MIN: Final = 10  # fewer say nothing about a share
 NEVER_RETRIED: Final = (*FINAL, DataLossError, CorruptionError)
 # Spark passes on only the text of errors raised in tasks.
-FINAL_IN_TASKS: Final = ("RowError", "OptionError")
+FINAL_IN_TASKS: Final = ("RowError", "OptionError", "AccessDeniedError")
+_OURS: Final = re.compile(r"penstock\.[a-z_.]+\.(\w+Error): (.+)")
 # Kinds that end on their own, whatever the trigger.
 ENDING: Final = frozenset({"replay", "audit"})
 
@@ -274,6 +276,9 @@ def check_or_close(job: CheckableJob, spark: SparkSession) -> None:
 
 def first_line(error: BaseException) -> str:
     """The error in one line; for an error in a task, the original one."""
+    own = _OURS.search(str(error))
+    if own is not None and not isinstance(error, PenstockError):
+        return own[2].strip()
     lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
@@ -287,8 +292,9 @@ def raise_if_final(error: BaseException, spark: SparkSession) -> None:
         if isinstance(seen, NEVER_RETRIED):
             raise seen from error
         seen = seen.__cause__ or seen.__context__
-    if any(f"penstock.spark.errors.{name}: " in str(error) for name in FINAL_IN_TASKS):
-        raise BadRowError(first_line(error).partition(": ")[2]) from error
+    own = _OURS.search(str(error))
+    if own is not None and own[1] in FINAL_IN_TASKS:
+        raise BadRowError(own[2].strip()) from error
     if not _is_there(spark):
         raise SparkLostError(
             "Spark has ended, perhaps for lack of memory (--conf spark.driver.memory=4g); nothing is lost: run the pipeline again"
