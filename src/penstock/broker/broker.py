@@ -144,7 +144,7 @@ class Broker(PartitionBroker):
         for hook in (self.leases.reload, self.registrations.reload, self._offsets.reload, self._resume_groups):
             tablets.consumers.on_restart(hook)
         tablets.transactions.on_restart(self._resume_transactions)
-        self.start_upkeep(self._retention, self.leases.needed_from, **{"queue-agent": self.queue_agent.run()})
+        self.start_upkeep(self._retention, self._leased_from, **{"queue-agent": self.queue_agent.run()})
 
     def _check_groups(self) -> None:
         """Raise StorageGroupMissingError if a topic is in a storage group that is not here."""
@@ -205,7 +205,11 @@ class Broker(PartitionBroker):
         check_not_internal(name)
         topic = await self.catalog.mark_deleting(name)
         self.routes.clear()
-        await self._finish_deleting(topic)
+        try:
+            await self._finish_deleting(topic)
+        except PenstockError:
+            self._start_catching_up()
+            raise
 
     async def examine(self, topic: Topic) -> TabletDamage:
         """Read all stored data of a topic and report what is lost. UnavailableError if part of the storage cannot answer now."""
@@ -248,6 +252,9 @@ class Broker(PartitionBroker):
         offsets = [0 if position is None else position.offset for position in positions]
         others = self.queue_agent.needed_from(topic, number), self.leases.needed_from(place)
         return min([*offsets, *(offset for offset in others if offset is not None)], default=None)
+
+    def _leased_from(self, topic: Topic, number: int) -> int | None:
+        return self.leases.needed_from(TopicPartition(topic.id, number))
 
     async def stop(self) -> None:
         """Finish what is in flight and stop the system tablets, and those of topics unless they outlive it."""

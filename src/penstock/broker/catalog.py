@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 from uuid import UUID
@@ -59,8 +59,37 @@ class Catalog:
         self._producer_next = self._producer_end = 0
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._by_tablet: tuple[int, dict[int, Topic]] = (-1, {})  # of this version
         self.version = 0  # another one after every change
         self._load(tablet)
+
+    def follow(self, tablet: TableTablet, keys: Iterable[bytes]) -> list[Topic]:
+        """Some keys of a followed tablet have changed. Returns the topics that changed, as they are now; one that is gone as it
+        was, and being deleted."""
+        changed: list[Topic] = []
+        for key in keys:
+            if not key.startswith(b"t"):
+                continue
+            stored = tablet.head(key)
+            if stored is not None:
+                topic = Topic.unpack(stored)
+                before = self._by_name.get(topic.name)
+                if before is not None and before.id != topic.id:
+                    del self._by_id[before.id]
+                    changed.append(before._replace(deleting=True))
+                self._take(topic._replace(config=topic.config.under(self._defaults)))
+                changed.append(self._by_name[topic.name])
+            elif (gone := self._by_name.pop(key[1:].decode(), None)) is not None:
+                del self._by_id[gone.id]
+                self.version += 1
+                changed.append(gone._replace(deleting=True))
+        return changed
+
+    def topic_of_tablet(self, tablet_id: int) -> Topic | None:
+        """The topic that a tablet is part of, also one that is being deleted; None if there is none."""
+        if self._by_tablet[0] != self.version:
+            self._by_tablet = (self.version, {number: topic for topic in self._by_name.values() for number in topic.tablets})
+        return self._by_tablet[1].get(tablet_id)
 
     async def reload(self, tablet: TableTablet) -> None:
         """The tablet was started again: what failed may have been done. What was not given out of a block of producer ids stays

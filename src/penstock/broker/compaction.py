@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 from penstock.broker.catalog import Catalog
-from penstock.broker.consumers import TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
+from penstock.broker.retention import NeededFrom
 from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
@@ -21,9 +20,6 @@ from penstock.queue import Offload, Partition, compact, dirt_of
 log = logging.getLogger(__name__)
 
 PASSES_MAX = 8  # per partition and run
-
-HeldFrom = Callable[[TopicPartition], int | None]
-"""The first offset of a partition that leases protect; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +38,7 @@ class Compaction:
         self,
         catalog: Catalog,
         tablets: Tablets,
-        held_from: HeldFrom,
+        leased_from: NeededFrom,
         options: CompactionOptions,
         *,
         clock: Clock,
@@ -51,7 +47,7 @@ class Compaction:
         self._probe = tablets.probe
         self._catalog = catalog
         self._tablets = tablets
-        self._held_from = held_from
+        self._leased_from = leased_from
         self._options = options
         self._clock = clock
         self._random = random
@@ -90,7 +86,7 @@ class Compaction:
 
     async def _compact(self, topic: Topic, partition: Partition) -> None:
         options = self._options
-        held_from = partial(self._held_from, TopicPartition(topic.id, partition.number))
+        held_from = partial(self._leased_from, topic, partition.number)
         for _ in range(PASSES_MAX):
             began = self._clock.monotonic()
             summary = await compact(

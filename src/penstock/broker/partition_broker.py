@@ -4,7 +4,7 @@ clients of partitions need. A single node and the leader of a cluster run a `Bro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -14,7 +14,8 @@ from penstock.blob import Buffer
 from penstock.broker.access import Access, AccessRules
 from penstock.broker.age_clock import AgeClock
 from penstock.broker.catalog import Catalog
-from penstock.broker.compaction import Compaction, HeldFrom
+from penstock.broker.compaction import Compaction
+from penstock.broker.dynamic_config import PREFIX as DYNAMIC_CONFIG
 from penstock.broker.dynamic_config import DynamicConfig
 from penstock.broker.errors import PartitionElsewhereError, PartitionUnavailableError, UnknownTopicError
 from penstock.broker.head_limit import HeadLimit
@@ -23,7 +24,7 @@ from penstock.broker.internal_topics import check_not_internal
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import OtherNodes
 from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA, Quotas
-from penstock.broker.retention import Retention
+from penstock.broker.retention import NeededFrom, Retention
 from penstock.broker.sign_in import SignIn
 from penstock.broker.system_tablet import TableTablet
 from penstock.broker.tablets import Tablets
@@ -173,22 +174,48 @@ class PartitionBroker:
             for tablet_id in set(topic.tablets):
                 self.tablets.configure(tablet_id, config)
 
+    async def follow_tables(self, table: TableTablet, keys: set[bytes] | None) -> None:
+        """Some keys of the followed tablet have changed, or any if they are not named: apply them."""
+        if keys is None:
+            await self.reload_tables(table)
+            known = {tablet_id for topic in self.catalog.topics() for tablet_id in topic.tablets}
+            gone = [state.tablet for state in self.tablets.states() if state.tablet not in known]
+            topics = self.catalog.topics()
+        else:
+            prefixes = {key[:1] for key in keys}
+            for prefix, reload in self._reloads().items():
+                if prefix in prefixes:
+                    await reload(table)
+            changed = self.catalog.follow(table, keys)
+            gone = [tablet_id for topic in changed if topic.deleting for tablet_id in set(topic.tablets)]
+            topics = self.catalog.topics() if DYNAMIC_CONFIG in prefixes else [topic for topic in changed if not topic.deleting]
+        self.apply(topics)
+        await asyncio.gather(*(self.tablets.release(tablet_id) for tablet_id in gone))
+
+    def _reloads(self) -> dict[bytes, Callable[[TableTablet], Awaitable[None]]]:
+        """How the tables are reloaded, by the first byte of their keys; the catalog aside."""
+        reloads: dict[bytes, Callable[[TableTablet], Awaitable[None]]] = {
+            DYNAMIC_CONFIG: self.dynamic.reload,
+            b"q": self.quotas.reload,
+            b"u": self.users.reload,
+        }
+        if self.tokens is not None:
+            reloads[b"g"] = self.tokens.reload
+        if self.access is not None:
+            reloads[b"a"] = self.access.rules.reload
+        return reloads
+
     async def reload_tables(self, table: TableTablet) -> None:
         """Reload the tables of the system tablet."""
-        await self.dynamic.reload(table)
+        for reload in self._reloads().values():
+            await reload(table)
         await self.catalog.reload(table)
-        await self.quotas.reload(table)
-        await self.users.reload(table)
-        if self.tokens is not None:
-            await self.tokens.reload(table)
-        if self.access is not None:
-            await self.access.rules.reload(table)
         self.routes.clear()
 
-    def start_upkeep(self, retention: Retention, held_from: HeldFrom, **more: Coroutine[Any, Any, None]) -> None:
+    def start_upkeep(self, retention: Retention, leased_from: NeededFrom, **more: Coroutine[Any, Any, None]) -> None:
         """Start what is done to partitions from time to time, and other tasks that end with the broker."""
         compaction = Compaction(
-            self.catalog, self.tablets, held_from, self.options.compaction, clock=self.ages, random=self._random
+            self.catalog, self.tablets, leased_from, self.options.compaction, clock=self.ages, random=self._random
         )
         loops = {
             "retention": retention.run(),
@@ -197,6 +224,18 @@ class PartitionBroker:
             **more,
         }
         self._tasks += (asyncio.create_task(loop, name=name) for name, loop in loops.items())
+
+    def start_followed_upkeep(
+        self,
+        needed_from: NeededFrom,
+        leased_from: NeededFrom,
+        prepare: Callable[[], Awaitable[None]],
+        following: Coroutine[Any, Any, None],
+    ) -> None:
+        """The same on a node that follows: the leader tells what must be kept, before each run of retention and by a task."""
+        interval_s = self.options.retention_interval_s
+        retention = Retention(self.catalog, self.tablets, needed_from, prepare, ages=self.ages, interval_s=interval_s)
+        self.start_upkeep(retention, leased_from, floors=following)
 
     async def stop_tasks(self) -> None:
         """Stop the tasks; the tablets run on."""

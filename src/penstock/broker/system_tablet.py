@@ -81,6 +81,7 @@ class SystemTablet:
         self._clock = clock
         self._random = random
         self._hooks: list[OnRestart] = []
+        self._watchers: list[Callable[[Request], None]] = []
         self.latest = tablet  # the newest generation, though it may have stopped or may not serve yet
         self._serving: KvTablet | None = tablet
         self._keeper = asyncio.create_task(self._keep(), name=f"tablet-{tablet.id}-keeper")
@@ -115,6 +116,10 @@ class SystemTablet:
         is given up and the next is tried."""
         self._hooks.append(hook)
 
+    def watch(self, watcher: Callable[[Request], None]) -> None:
+        """Call `watcher` with each request that was carried out by `execute`, in their order."""
+        self._watchers.append(watcher)
+
     @property
     def generation(self) -> int:
         """The generation that serves, or served last."""
@@ -138,11 +143,14 @@ class SystemTablet:
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request on the generation that serves. If that stops meanwhile, the request may have been carried out."""
         try:
-            return await self._live().execute(request)
+            results = await self._live().execute(request)
         except (FencedError, ClosedError) as error:
             raise SystemTabletUnavailableError(
                 f"system tablet {self.latest.id} is starting again ({error}); try again in a moment"
             ) from error
+        for watcher in self._watchers:
+            watcher(request)
+        return results
 
     def head(self, key: bytes) -> bytes | None:
         """What a key keeps in memory; None if there is no such key."""

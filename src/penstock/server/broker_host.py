@@ -12,7 +12,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.blob import BlobStorage
-from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions
+from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions, LedNodes, PartitionBroker, Tablets
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.schema_registry import SchemaRegistry
 from penstock.broker.streams import StreamEngine, Streams
@@ -65,23 +65,33 @@ class BrokerHost:
         self.observatory = observatory
         self.listeners: dict[str, Listener] = {}
         self.broker: Broker | None = None
+        self.kafka_gateways: dict[str, KafkaGateway] = {}
         self._group = 0
         self._mount_console = mount_console
-        self._view = view  # of the other nodes for Kafka clients; None: there are none
+        self.view = view  # of the other nodes for Kafka clients; None: there are none
         self._release_http = release_http  # called when the port of the HTTP listener is needed
         self._http: HttpListener | None = None
         self._ydb_readers_of: ReadersOf | None = None
         self.closing = AsyncExitStack()  # what is stopped after the broker may be put in before it starts
 
     async def start(
-        self, storage: BlobStorage, options: BrokerOptions, random: Random, on_started: Callable[[], Awaitable[None]]
+        self,
+        storage: BlobStorage,
+        options: BrokerOptions,
+        random: Random,
+        on_started: Callable[[], Awaitable[None]],
+        *,
+        tablets: Tablets | None = None,
+        led_nodes: LedNodes | None = None,
     ) -> None:
         """Start the broker, then listen. `on_started` is called in between: from then on the broker's tablets exist. What was
         started is stopped again if anything fails."""
         config, tls = self.config, tls_context(self.config)
         self._group = options.group
         try:
-            self.broker = broker = await Broker.start(storage, options, clock=SystemClock(), random=random)
+            self.broker = broker = await Broker.start(
+                storage, options, clock=SystemClock(), random=random, tablets=tablets, led_nodes=led_nodes
+            )
             self.closing.push_async_callback(broker.stop)
             await on_started()
             # It starts last and stops just before the broker, so that monitoring can watch the node drain.
@@ -108,38 +118,18 @@ class BrokerHost:
         await self.closing.aclose()
 
     async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
-        config = self.config
-        if config.kafka_tls_port is None:
-            await self._listen_at("kafka", config.kafka_port, broker, tls)
-        else:
-            await self._listen_at("kafka", config.kafka_port, broker, None)
-            await self._listen_at("kafka_tls", config.kafka_tls_port, broker, tls)
-
-    async def _listen_at(self, name: str, port: int | None, broker: Broker, tls: SSLContext | None) -> None:
-        """A listener for Kafka clients, which get its own address in metadata."""
-        if port is None:
-            return
-        config = self.config
-        gateway = KafkaGateway(
+        self.kafka_gateways = await listen_kafka(
+            self.config,
+            self.layout,
             broker,
-            node_id=self.layout.node_id,
-            cluster_id=self.layout.cluster_id,
-            host=config.host,
-            port=port,
-            advertised_host=advertised_host(config),
-            options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
             tls=tls,
-            view=self._view,
-            listener=name,
+            observatory=self.observatory,
+            closing=self.closing,
+            view=self.view,
             other_listeners=self._advertised_listeners,
         )
-        try:
-            await gateway.start()
-        except OSError as error:
-            raise cannot_listen(f"{name}_port", config.host, port, error) from error
-        self.closing.push_async_callback(gateway.stop)
-        self.listeners[name] = Listener(config.host, gateway.port)
-        self.observatory.watch("kafka", gateway)
+        for name, gateway in self.kafka_gateways.items():
+            self.listeners[name] = Listener(self.config.host, gateway.port)
 
     def _advertised_listeners(self) -> dict[str, str]:
         """The addresses of the listeners that commands use beside Kafka's."""
@@ -306,6 +296,46 @@ def listener_modules(config: NodeConfig) -> list[str]:
         "penstock.gateway.schema_registry": config.http_port or config.schema_registry_port,
     }
     return [module for module, port in needed.items() if port is not None]
+
+
+async def listen_kafka(
+    config: NodeConfig,
+    layout: NodeLayout,
+    broker: PartitionBroker,
+    *,
+    tls: SSLContext | None,
+    observatory: Observatory,
+    closing: AsyncExitStack,
+    view: ClusterView | None,
+    other_listeners: Callable[[], dict[str, str]] | None = None,
+) -> dict[str, KafkaGateway]:
+    """Start the listeners for Kafka clients, which get their own addresses in metadata; `closing` stops them."""
+    listeners = {"kafka": (config.kafka_port, tls if config.kafka_tls_port is None else None)}
+    listeners["kafka_tls"] = (config.kafka_tls_port, tls)
+    gateways: dict[str, KafkaGateway] = {}
+    for name, (port, tls_of_listener) in listeners.items():
+        if port is None:
+            continue
+        gateway = gateways[name] = KafkaGateway(
+            broker,
+            node_id=layout.node_id,
+            cluster_id=layout.cluster_id,
+            host=config.host,
+            port=port,
+            advertised_host=advertised_host(config),
+            options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
+            tls=tls_of_listener,
+            view=view,
+            listener=name,
+            other_listeners=other_listeners,
+        )
+        try:
+            await gateway.start()
+        except OSError as error:
+            raise cannot_listen(f"{name}_port", config.host, port, error) from error
+        closing.push_async_callback(gateway.stop)
+        observatory.watch("kafka", gateway)
+    return gateways
 
 
 def import_listeners(modules: Sequence[str]) -> None:

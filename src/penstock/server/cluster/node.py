@@ -17,12 +17,12 @@ import msgspec
 
 from penstock import __version__
 from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Configuration, Confirmations, Erasure, GroupOptions
+from penstock.broker import BrokerOptions
 from penstock.coordination import (
     ClusterIdentity,
     Coordination,
     CoordinationUnavailableError,
     DuplicateMemberError,
-    KeyChange,
     MemberRecord,
 )
 from penstock.core.clock import SystemClock
@@ -45,7 +45,7 @@ from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
 from penstock.server.cluster.groups import ClusterGroups
 from penstock.server.cluster.joining import check_members
-from penstock.server.cluster.kafka_view import KafkaView
+from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
 from penstock.server.config import NodeConfig
@@ -215,6 +215,20 @@ class ClusterNode:
             start=self._start_broker,
             on_standby=self._stand_by,
         )
+        self._options = await self._broker_options()
+        self._member = ClusterMember(
+            self.config,
+            self.layout,
+            storage,
+            coordination,
+            interconnect=self._interconnect,
+            peers=self._peers,
+            options=self._options,
+            clock=self._clock,
+            random=self._random,
+            in_step=self._groups.nodes_in_step,
+        )
+        self._closing.push_async_callback(self._member.stop)
         await self._stand_by()
         self._closing.push_async_callback(self._release_http)
         await asyncio.to_thread(import_listeners, listener_modules(self.config))
@@ -310,54 +324,42 @@ class ClusterNode:
     async def _start_broker(self, on_fenced: Callable[[], None]) -> BrokerHost:
         config, coordination = self.config, self._coordination
         await coordination.take_system_tablets()
-        options = replace(broker_options(config, FIRST_GROUP), on_fenced=on_fenced)
+        options = replace(self._options, on_fenced=on_fenced)
         options = replace(options, must_exist=coordination.has_started and not config.accept_data_loss)
-        if options.security is not None:
-            secret = await self._directory.shared_secret(coordination, options.security.random)
-            options = replace(options, security=replace(options.security, secret=secret))
         observatory = Observatory(clock=self._clock)
         observatory.role = "active"
         observatory.interconnect = self._interconnect
         observatory.cluster_troubles = self._cluster_troubles
-        observatory.interconnect = self._interconnect
         observatory.watch_loop()
-        view = KafkaView(
-            self.layout.node_id,
-            coordination,
-            None,
-            default_group=FIRST_GROUP,
-            in_step=self._groups.nodes_in_step,
-            forwarder=None,
-            rack=self._record.rack,
-        )
-
-        def on_change(_changes: list[KeyChange]) -> None:
-            view.changed()
-
-        coordination.listen(on_change)
         host = BrokerHost(
             config,
             self.layout,
             observatory,
             self._mount_console,
-            view=view,
             release_http=self._release_http,
         )
         host.closing.push_async_callback(observatory.stop_watching_loop)
-        host.closing.callback(coordination.unlisten, on_change)
         tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
         if tracing is not None:
             observatory.trace(tracing)
             host.closing.push_async_callback(asyncio.to_thread, tracing.stop)
-        await host.start(self._storage, options, self._random, coordination.note_started)
+        await self._member.lead(host, options, coordination.note_started)
         self.listeners.update(host.listeners)
         return host
+
+    async def _broker_options(self) -> BrokerOptions:
+        options = broker_options(self.config, FIRST_GROUP)
+        if options.security is not None:
+            secret = await self._directory.shared_secret(self._coordination, options.security.random)
+            options = replace(options, security=replace(options.security, secret=secret))
+        return options
 
     # A standby.
 
     async def _stand_by(self) -> None:
-        """Listen for HTTP as a standby."""
+        """Follow the node that leads, and listen for HTTP as a standby."""
         config = self.config
+        await self._member.follow(self._observatory)
         if self._http is not None or config.http_port is None:
             return
         from penstock.server.cluster.standby_http import StandbyHttp

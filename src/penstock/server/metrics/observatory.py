@@ -112,6 +112,10 @@ class Observatory:
         self._gateways.append((name, gateway))
         gateway.probe.tracing = self.probe.tracing
 
+    def unwatch(self, gateway: Gateway) -> None:
+        """A gateway has stopped."""
+        self._gateways = [known for known in self._gateways if known[1] is not gateway]
+
     async def restore_history(self, folder: Path) -> None:
         """Go on with the history that an earlier process left in a folder, and keep it there from now on."""
         self._history_path = folder / FILE_NAME

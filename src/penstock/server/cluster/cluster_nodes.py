@@ -1,0 +1,86 @@
+"""The nodes of the cluster as a broker knows them (`OtherNodes`), and as the leader's uses them (`LedNodes`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.broker import Tablets, TopicPartition
+from penstock.broker.errors import PartitionUnavailableError
+from penstock.coordination import Coordination
+from penstock.core.errors import UnavailableError
+from penstock.placement import Placement
+from penstock.queue import SourceWrite
+from penstock.server.cluster.tablet_client import TabletClient
+
+
+class ClusterNodes:
+    """What every node knows, by coordination."""
+
+    def __init__(self, node_id: int, coordination: Coordination) -> None:
+        self.node_id = node_id
+        self._coordination = coordination
+
+    @property
+    def leader(self) -> int | None:
+        """See OtherNodes."""
+        leader = self._coordination.leader
+        return None if leader is None else leader.record.node_id
+
+    def owner_of(self, tablet_id: int) -> int | None:
+        """See OtherNodes."""
+        return self._coordination.owner_of(tablet_id)
+
+    def name_of(self, node_id: int) -> str:
+        """See OtherNodes."""
+        addresses = (member.addresses for member in self._coordination.members() if member.node_id == node_id)
+        address = next((known.get("kafka") or known.get("kafka_tls") for known in addresses), None)
+        return f"node {node_id}" if address is None else f"node {node_id} ({address})"
+
+
+class LedClusterNodes(ClusterNodes):
+    """What the leader does with the other nodes."""
+
+    def __init__(
+        self, node_id: int, coordination: Coordination, client: TabletClient, tablets: Tablets, placement: Placement
+    ) -> None:
+        super().__init__(node_id, coordination)
+        self._client = client
+        self._tablets = tablets
+        self._placement = placement
+
+    @property
+    def spread(self) -> int:
+        """See TabletSpread."""
+        return self._placement.spread
+
+    def choose_groups(self, count: int) -> Sequence[int]:
+        """See TabletSpread."""
+        return self._placement.choose_groups(count)
+
+    async def place(self, tablets: Sequence[int]) -> None:
+        """See LedNodes."""
+        await self._placement.place(tablets)
+
+    async def erase(self, tablets: Sequence[tuple[int, int | None]]) -> None:
+        """See LedNodes. The owner erases its tablets: it may be the only one that has their disks. Those of a node that is away
+        are erased here."""
+        running = {member.node_id for member in self._coordination.members()}
+        by_owner: dict[int, list[tuple[int, int | None]]] = {}
+        for tablet_id, group in tablets:
+            owner = self.owner_of(tablet_id)
+            by_owner.setdefault(owner if owner in running else self.node_id, []).append((tablet_id, group))
+        for owner, owned in by_owner.items():
+            if owner == self.node_id:
+                await self._tablets.erase_all(owned)
+            else:
+                await self._client.erase(owner, owned)
+        self._client.forget({tablet_id for tablet_id, _ in tablets})
+
+    async def mark(self, place: TopicPartition, tablet_id: int, marker: bytes, source: SourceWrite) -> None:
+        """See LedNodes."""
+        owner = self.owner_of(tablet_id)
+        if owner is None:
+            raise PartitionUnavailableError(f"tablet {tablet_id} is on no node yet; try again in a moment")
+        if owner == self.node_id:
+            raise UnavailableError(f"tablet {tablet_id} is starting; try again in a moment")
+        await self._client.mark(owner, place, marker, source)

@@ -1,0 +1,262 @@
+"""What a node of a cluster runs: its tablets of topics at all times, and either the broker, while it leads, or a follower of the
+one that does. Both have a listener for Kafka clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from random import Random
+from typing import Final
+
+from penstock.blob import BlobStorage, Configuration, Erasure
+from penstock.broker import BrokerOptions, PartitionBroker, Tablets
+from penstock.broker.table_feed import FollowedTable
+from penstock.coordination import Coordination
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.interconnect import Interconnect
+from penstock.placement import CatalogTablet, GroupNodes, Placement
+from penstock.server.broker_host import BrokerHost, Listener, listen_kafka
+from penstock.server.cluster.cluster_nodes import ClusterNodes, LedClusterNodes
+from penstock.server.cluster.kafka_side import KafkaSide
+from penstock.server.cluster.kafka_view import InStep
+from penstock.server.cluster.leader_client import FollowedFloors, LeaderClient
+from penstock.server.cluster.leader_service import LeaderService
+from penstock.server.cluster.peers import Peers
+from penstock.server.cluster.tablet_client import TabletClient
+from penstock.server.cluster.tablet_service import TabletService
+from penstock.server.config import NodeConfig
+from penstock.server.disk_marks import NodeLayout
+from penstock.server.metrics import Observatory
+from penstock.server.security import tls_context
+
+log = logging.getLogger(__name__)
+
+CHECK_S: Final = 1.0
+RETRY_S: Final = 1.0
+
+
+class ClusterMember:
+    """The tablets of this node, and the broker or follower on them. Call `follow` first; `lead` and `follow` exchange them."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        layout: NodeLayout,
+        storage: BlobStorage,
+        coordination: Coordination,
+        *,
+        interconnect: Interconnect,
+        peers: Peers,
+        options: BrokerOptions,
+        clock: Clock,
+        random: Random,
+        in_step: InStep,
+        own_group: Callable[[int], int | None] = lambda _: None,
+    ) -> None:
+        self._config = config
+        self._layout = layout
+        self._storage = storage
+        self._coordination = coordination
+        self._interconnect = interconnect
+        self._peers = peers
+        self._options = options
+        self._clock = clock
+        self._random = random
+        self._own_group = own_group
+        self.listeners: dict[str, Listener] = {}
+        self.placement: Placement | None = None  # while this node leads
+        self.tablets = Tablets(
+            storage,
+            options.group,
+            cache_bytes=options.cache_bytes,
+            clock=clock,
+            random=random,
+            on_fenced=lambda _: None,  # the leader sees that it is not hosted here any more
+        )
+        self.nodes = ClusterNodes(layout.node_id, coordination)
+        self._service = TabletService(interconnect, coordination, self.tablets)
+        self.client = TabletClient(layout.node_id, coordination, peers, self._service)
+        self._leader_client = LeaderClient(layout.node_id, coordination, peers)
+        self.kafka = KafkaSide(
+            layout.node_id,
+            coordination,
+            interconnect,
+            self.tablets,
+            link_to=peers.link,
+            in_step=in_step,
+            rack=config.rack or "",
+            random=random,
+        )
+        self._following: asyncio.Task[None] | None = None
+        self._follower = AsyncExitStack()  # what runs only while this node follows
+        self.kafka.start()
+        self._checking = asyncio.create_task(self._check_disks(), name="check-disks")
+
+    @property
+    def broker(self) -> PartitionBroker | None:
+        """What serves the partitions of this node; None until it has a catalog."""
+        return self._service.broker
+
+    async def stop(self) -> None:
+        """Stop following, and all tablets. The broker, if this node leads, is stopped before."""
+        await self.stop_following()
+        await self.kafka.stop()
+        self._checking.cancel()
+        await asyncio.gather(self._checking, return_exceptions=True)
+        await self.tablets.stop()
+
+    # The leader.
+
+    async def lead(
+        self,
+        host: BrokerHost,
+        options: BrokerOptions,
+        on_started: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Start the broker with its listeners in `host`, on the tablets that run here. Whatever is started is stopped with it."""
+        placement = self.placement = Placement(self._coordination, self._peers, self.client, self._inventory(host), self._clock)
+        led_nodes = LedClusterNodes(self._layout.node_id, self._coordination, self.client, self.tablets, placement)
+
+        async def swap() -> None:
+            assert host.broker is not None
+            await on_started()
+            service = LeaderService(self._interconnect, host.broker)
+            host.closing.callback(self._stop_leading, service)
+            self._service.broker = host.broker
+            tasks = [
+                asyncio.create_task(placement.run(), name="placement"),
+                asyncio.create_task(self.client.poll_statuses(), name="partition-statuses"),
+            ]
+            host.closing.push_async_callback(_cancel, tasks)
+            await self.stop_following()
+            host.view = self.kafka.begin_leading(placement.move)
+
+        await host.start(self._storage, options, self._random, swap, tablets=self.tablets, led_nodes=led_nodes)
+        assert host.broker is not None
+        self.kafka.serve(host.broker, host.kafka_gateways)
+        self.listeners.update(host.listeners)
+
+    def _stop_leading(self, service: LeaderService) -> None:
+        service.close()
+        self.kafka.begin_following()
+        self.placement = None
+        self._service.broker = None
+
+    def _inventory(self, host: BrokerHost) -> _Inventory:
+        return _Inventory(self._coordination, host, self._options.group, self._own_group)
+
+    # A follower.
+
+    async def follow(self, observatory: Observatory) -> None:
+        """Follow the leader, and serve the partitions of this node as soon as its tables are here."""
+        if self._following is None:
+            self._following = asyncio.create_task(self._follow(observatory), name="follow-leader")
+
+    async def stop_following(self) -> None:
+        """Stop what runs only while this node follows; its tablets run on."""
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        follower, self._follower = self._follower, AsyncExitStack()
+        await follower.aclose()
+
+    async def _follow(self, observatory: Observatory) -> None:
+        changes: asyncio.Queue[set[bytes] | None] = asyncio.Queue()
+        table = FollowedTable(changes.put_nowait)
+        copying = asyncio.create_task(self._leader_client.follow(table), name="follow-tables")
+        self._follower.push_async_callback(_cancel, [copying])
+        await changes.get()  # all of it is here
+        broker = PartitionBroker(table, self.tablets, self._options, clock=self._clock, random=self._random, others=self.nodes)
+        self._follower.push_async_callback(broker.stop_tasks)
+        self._start_upkeep(broker)
+        self._service.broker = broker
+        self._follower.callback(self._stop_serving, broker)
+        await self._listen(broker, observatory)
+        while True:
+            keys = await changes.get()
+            try:
+                await broker.follow_tables(table, keys)
+            except PenstockError as error:
+                log.error("a change of the leader's tables cannot be applied here: %s", error)
+
+    def _stop_serving(self, broker: PartitionBroker) -> None:
+        if self._service.broker is broker:
+            self._service.broker = None
+
+    def _start_upkeep(self, broker: PartitionBroker) -> None:
+        floors = FollowedFloors(self._leader_client, lambda: [state.tablet for state in self.tablets.states()], self._clock)
+        broker.start_followed_upkeep(floors.needed_from, floors.leased_from, floors.refresh, floors.run())
+
+    async def _listen(
+        self,
+        broker: PartitionBroker,
+        observatory: Observatory,
+    ) -> None:
+        """Listen for Kafka clients."""
+        closing = self._follower
+        while True:
+            try:
+                gateways = await listen_kafka(
+                    self._config,
+                    self._layout,
+                    broker,
+                    tls=tls_context(self._config),
+                    observatory=observatory,
+                    closing=closing,
+                    view=self.kafka.begin_following(),
+                )
+            except PenstockError as error:
+                log.error("%s; trying again", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            break
+        for name, gateway in gateways.items():
+            self.listeners[name] = Listener(self._config.host, gateway.port)
+            closing.callback(observatory.unwatch, gateway)
+        log.info("this node follows the leader and serves its partitions")
+
+    async def _check_disks(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_S)
+            self.kafka.check_disks()
+
+
+class _Inventory:
+    """What placement is told of topics and storage groups."""
+
+    def __init__(self, coordination: Coordination, host: BrokerHost, group: int, own_group: Callable[[int], int | None]) -> None:
+        self._coordination = coordination
+        self._host = host
+        self._group = group
+        self.own_group = own_group
+
+    def tablets(self) -> Sequence[CatalogTablet]:
+        """See Inventory."""
+        broker = self._host.broker
+        if broker is None:
+            return ()
+        found: list[CatalogTablet] = []
+        for topic in [*broker.catalog.topics(), *broker.catalog.deleting()]:
+            for tablet_id, numbers in topic.by_tablet().items():
+                group = topic.group_of(tablet_id)
+                found.append(CatalogTablet(tablet_id, topic.name, len(numbers), self._group if group is None else group))
+        return sorted(found)
+
+    def group(self, group_id: int) -> GroupNodes:
+        """See Inventory."""
+        for entry in self._coordination.groups().values():
+            configuration = Configuration.unpack(entry.value)
+            if configuration.group == group_id:
+                nodes = frozenset(seat.node for seat in configuration.seats)
+                return GroupNodes(nodes, is_pinned=configuration.erasure is Erasure.NONE)
+        return GroupNodes()
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
