@@ -10,7 +10,8 @@ import pytest
 from penstock.broker import BrokerOptions, PartitionBroker, PartitionElsewhereError, Tablets, TopicConfig
 from penstock.broker import table_feed as feeds
 from penstock.broker.table_feed import FollowedTable, TableFeed
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import PenstockError, UnavailableError
+from penstock.testing.batches import make_batch
 from penstock.testing.sim_loop import run_simulation
 from tests.sim_broker import SimBroker
 
@@ -113,10 +114,10 @@ def test_partitions_are_served_by_the_node_that_has_their_tablet_and_by_one_only
         assert caught.value.node_id == 2
         await follower.host({topic.tablets[0]: topic})
         assert follower.partition(topic, 0).epoch == 2, "its generation is higher than the one before"
-        # The other one is not written to: it stops when it looks.
         third = Tablets(node.storage, 0, cache_bytes=1 << 20, clock=node.clock, random=Random(4), on_fenced=fenced.append)
         await third.host(topic.tablets[0], {0}, topic.config.for_partition())
-        await tablets.check_superseded(topic.tablets[0])
+        with pytest.raises(PenstockError):
+            await follower.produce(topic, 0, make_batch([b"late"]))
         await asyncio.sleep(0.1)
         assert fenced == [topic.tablets[0]]
         assert not tablets.hosts(topic.tablets[0])

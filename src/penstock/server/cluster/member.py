@@ -80,20 +80,23 @@ class ClusterMember:
         self._service = TabletService(interconnect, coordination, self.tablets)
         self.client = TabletClient(layout.node_id, coordination, peers, self._service)
         self._leader_client = LeaderClient(layout.node_id, coordination, peers)
-        self.kafka = KafkaSide(
-            layout.node_id,
-            coordination,
-            interconnect,
-            self.tablets,
-            link_to=peers.link,
-            in_step=in_step,
-            rack=config.rack or "",
-            random=random,
-        )
+        self.kafka = self._new_kafka_side(in_step)
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
         self.kafka.start()
         self._checking = asyncio.create_task(self._check_disks(), name="check-disks")
+
+    def _new_kafka_side(self, in_step: InStep) -> KafkaSide:
+        return KafkaSide(
+            self._layout.node_id,
+            self._coordination,
+            self._interconnect,
+            self.tablets,
+            link_to=self._peers.link,
+            in_step=in_step,
+            rack=self._config.rack or "",
+            random=self._random,
+        )
 
     @property
     def broker(self) -> PartitionBroker | None:
@@ -101,7 +104,9 @@ class ClusterMember:
         return self._service.broker
 
     async def stop(self) -> None:
-        """Stop following, and all tablets. The broker, if this node leads, is stopped before."""
+        """Stop following, and all tablets. The broker, if this node leads, is stopped before. May be called again."""
+        if self._checking.cancelled():
+            return
         await self.stop_following()
         await self.kafka.stop()
         self._checking.cancel()
@@ -243,7 +248,8 @@ class _Inventory:
         for topic in [*broker.catalog.topics(), *broker.catalog.deleting()]:
             for tablet_id, numbers in topic.by_tablet().items():
                 group = topic.group_of(tablet_id)
-                found.append(CatalogTablet(tablet_id, topic.name, len(numbers), self._group if group is None else group))
+                group = self._group if group is None else group
+                found.append(CatalogTablet(tablet_id, topic.name, len(numbers), group, topic.deleting))
         return sorted(found)
 
     def group(self, group_id: int) -> GroupNodes:

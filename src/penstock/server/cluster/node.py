@@ -192,13 +192,13 @@ class ClusterNode:
     async def _run(self, identity: ClusterIdentity) -> None:
         """Register, follow the cluster, and begin with the role of a standby."""
         coordination, node_id = self._coordination, self.layout.node_id
-        storage = self._storage = self._open_storage()
+        self._storage = self._open_storage()
         self._groups = ClusterGroups(
             node_id,
             coordination,
             self._interconnect,
             self._disks,
-            storage,
+            self._storage,
             clock=self._clock,
             random=self._random,
             options=GroupOptions(),
@@ -206,7 +206,7 @@ class ClusterNode:
         self._peers = self._groups.peers = Peers(node_id, coordination, self._interconnect, self._clock)
         self._observatory = self._observe_standby()
         self._controller = GroupController(coordination, self._groups, self._clock)
-        self._controller.answers.update(PlacementRequests(coordination, lambda: None).answers)
+        self._controller.answers.update(PlacementRequests(coordination, lambda: self._member.placement).answers)
         self._role = BrokerRole(
             node_id,
             coordination,
@@ -215,20 +215,7 @@ class ClusterNode:
             start=self._start_broker,
             on_standby=self._stand_by,
         )
-        self._options = await self._broker_options()
-        self._member = ClusterMember(
-            self.config,
-            self.layout,
-            storage,
-            coordination,
-            interconnect=self._interconnect,
-            peers=self._peers,
-            options=self._options,
-            clock=self._clock,
-            random=self._random,
-            in_step=self._groups.nodes_in_step,
-        )
-        self._closing.push_async_callback(self._member.stop)
+        self._member = await self._new_member()
         await self._stand_by()
         self._closing.push_async_callback(self._release_http)
         await asyncio.to_thread(import_listeners, listener_modules(self.config))
@@ -239,6 +226,7 @@ class ClusterNode:
         await self._groups.follow()
         coordination.campaign()
         self._closing.push_async_callback(self._leave)
+        self._closing.push_async_callback(self._member.stop)  # other nodes start its tablets when it has left
         self._closing.push_async_callback(self._role.stop)
         tasks = [
             asyncio.create_task(work, name=name)
@@ -252,6 +240,23 @@ class ClusterNode:
         ]
         self._closing.push_async_callback(_cancel, tasks)
         log.info("node %d (%s) of cluster %s runs", node_id, self._record.name, identity.name)
+
+    async def _new_member(self) -> ClusterMember:
+        self._options = await self._broker_options()
+        member = ClusterMember(
+            self.config,
+            self.layout,
+            self._storage,
+            self._coordination,
+            interconnect=self._interconnect,
+            peers=self._peers,
+            options=self._options,
+            clock=self._clock,
+            random=self._random,
+            in_step=self._groups.nodes_in_step,
+        )
+        self._closing.push_async_callback(member.stop)
+        return member
 
     def _open_storage(self) -> BlobStorage:
         """The storage, which confirms tablets of this node until the broker has given its last answer."""
