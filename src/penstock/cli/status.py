@@ -89,6 +89,8 @@ def lines(status: dict[str, Any]) -> list[str]:
         f"fetch      {fetch['messages_per_s']:.1f} messages/s, {shown_bytes(fetch['bytes_per_s'])}/s",
         "lag        " + ("none" if lag is None else f"{lag['messages']} messages: {lag['consumer']} in {lag['topic']}"),
     ]
+    if cluster["nodes"]:
+        shown.insert(2, f"nodes      {', '.join(_shown_node(node) for node in cluster['nodes'])}")
     for group in status["groups"]:
         up = sum(1 for vdisk in group["vdisks"] if vdisk["state"] == "serving")
         shown.append(
@@ -97,3 +99,7 @@ def lines(status: dict[str, Any]) -> list[str]:
         )
     shown += (f"{alert['level']:<10} {alert['message']}; {alert['what_to_do']}" for alert in overview["alerts"])
     return shown if overview["alerts"] else [*shown, "alerts     none"]
+
+
+def _shown_node(node: dict[str, Any]) -> str:
+    return f"{node['node_id']} ({node['name']}) {node['kafka'] or 'runs' if node['is_running'] else 'is away'}"

@@ -30,6 +30,7 @@ from penstock.server.stream_listeners import listen_streams
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from penstock.server.cluster.known_nodes import KnownNode
     from penstock.server.http import HttpListener, NodeContext, ReadersOf
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
@@ -59,6 +60,7 @@ class BrokerHost:
         *,
         view: ClusterView | None = None,
         release_http: Callable[[], Awaitable[None]] | None = None,
+        nodes: Callable[[], Sequence[KnownNode]] = tuple,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -70,6 +72,7 @@ class BrokerHost:
         self._mount_console = mount_console
         self.view = view  # of the other nodes for Kafka clients; None: there are none
         self._release_http = release_http  # called when the port of the HTTP listener is needed
+        self._nodes = nodes  # all of the cluster
         self._http: HttpListener | None = None
         self._ydb_readers_of: ReadersOf | None = None
         self.closing = AsyncExitStack()  # what is stopped after the broker may be put in before it starts
@@ -276,6 +279,7 @@ class BrokerHost:
             started_ms=int(clock.wall() * 1000),
             figures=Figures(broker, clock),
             observatory=self.observatory,
+            nodes=self._nodes,
             readers_of=self._ydb_readers_of,
         )
 

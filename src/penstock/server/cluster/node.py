@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
 from penstock.server.cluster.groups import ClusterGroups
 from penstock.server.cluster.joining import check_members
+from penstock.server.cluster.known_nodes import known_nodes
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
@@ -342,6 +344,7 @@ class ClusterNode:
             observatory,
             self._mount_console,
             release_http=self._release_http,
+            nodes=partial(known_nodes, coordination),
         )
         host.closing.push_async_callback(observatory.stop_watching_loop)
         tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)

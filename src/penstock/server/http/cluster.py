@@ -15,6 +15,15 @@ class SecurityView(ResponseModel, frozen=True):
     tls: bool
 
 
+class NodeView(ResponseModel, frozen=True):
+    """A node of the cluster, or a worker of this machine."""
+
+    node_id: int
+    name: str
+    kafka: str | None
+    is_running: bool
+
+
 class ClusterView(ResponseModel, frozen=True):
     """A node and its cluster."""
 
@@ -27,6 +36,7 @@ class ClusterView(ResponseModel, frozen=True):
     erasure: str
     durability: str
     listeners: dict[str, str]
+    nodes: list[NodeView]
     security: SecurityView
     user: str | None
     topics: int
@@ -59,6 +69,7 @@ class ClusterResource(Resource):
             erasure=context.erasure,
             durability=config.durability,
             listeners={name: str(listener) for name, listener in context.listeners.items()},
+            nodes=[NodeView(**node._asdict()) for node in context.nodes()],
             security=SecurityView(sasl=config.sasl, tls=config.tls_cert is not None),
             user=call.caller.principal.removeprefix("User:") if config.sasl else None,
             **context.figures.counts()._asdict(),

@@ -13,6 +13,7 @@ from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
 
 if TYPE_CHECKING:
+    from penstock.server.cluster.known_nodes import KnownNode
     from penstock.server.http.figures import Figures
     from penstock.server.metrics import Observatory
 
@@ -37,6 +38,7 @@ class NodeContext:
     started_ms: int
     figures: Figures
     observatory: Observatory
+    nodes: Callable[[], Sequence[KnownNode]] = tuple  # all of the cluster; empty if there is only this one
     readers_of: ReadersOf | None = None  # of consumers of YDB, if there is a listener for them
 
     def now_ms(self) -> int:

@@ -1,0 +1,28 @@
+"""The nodes of a cluster as they are shown to people."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.coordination import Coordination
+
+
+class KnownNode(NamedTuple):
+    """A node or worker of the cluster. `kafka` is where its Kafka listener is; None if it does not run, or has none."""
+
+    node_id: int
+    name: str
+    kafka: str | None
+    is_running: bool
+
+
+def known_nodes(coordination: Coordination) -> list[KnownNode]:
+    """Every node that was not removed, in order, whether it runs or not."""
+    running = {member.node_id: member for member in coordination.members()}
+    found: list[KnownNode] = []
+    for node_id, node in sorted(coordination.nodes().items()):
+        if not node.is_removed:
+            member = running.get(node_id)
+            kafka = None if member is None else member.addresses.get("kafka") or member.addresses.get("kafka_tls")
+            found.append(KnownNode(node_id, node.name, kafka, member is not None))
+    return found
