@@ -81,8 +81,9 @@ SETTINGS: Final = {
             whole_number(1, WORKERS_MAX),
             "1",
             "how many processes serve topics, to use more than one core. Each is a broker to Kafka clients, at kafka_port, "
-            "kafka_port + 1 and so on, with an id, a directory and a disk of its own below the data directory; disks, if they "
-            "are given, are one for each. May be raised later, and lowered again while no topic is on those left out",
+            "kafka_port + 1 and so on, with health and metrics at http_port + 1 and so on, and an id, a directory and a disk of "
+            "its own below the data directory; disks, if they are given, are one for each. May be raised later, and lowered "
+            "again while no topic is on those left out",
         ),
         Setting("host", HOST, "127.0.0.1", "the address to listen on; 0.0.0.0 for all interfaces"),
         Setting(

@@ -25,8 +25,8 @@ def test_the_first_worker_has_the_directory_and_the_well_known_ports() -> None:
         7,
     )
     assert (second.data_dir, third.data_dir) == (Path("/data/workers/2"), Path("/data/workers/3"))
-    assert [(worker.kafka_port, worker.kafka_tls_port) for worker in (second, third)] == [(9093, 9193), (9094, 9194)]
-    assert {worker.http_port for worker in (second, third)} == {worker.yt_port for worker in (second, third)} == {None}
+    ports = [(worker.kafka_port, worker.kafka_tls_port, worker.http_port, worker.yt_port) for worker in (second, third)]
+    assert ports == [(9093, 9193, 8081, None), (9094, 9194, 8082, None)]
     assert {worker.cache_bytes for worker in (first, second, third)} == {100}
 
 
@@ -46,7 +46,7 @@ def test_ports_that_meet_are_refused() -> None:
 
 def test_ports_that_are_picked_are_picked_once() -> None:
     configs = with_free_ports(worker_configs(NodeConfig(workers=2, kafka_port=0, http_port=0)), lambda count: range(1, count + 1))
-    assert [(worker.kafka_port, worker.http_port) for worker in configs] == [(1, 2), (3, None)]
+    assert [(worker.kafka_port, worker.http_port) for worker in configs] == [(1, 2), (3, 4)]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,13 @@ from penstock.server.disk_marks import unusable
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError
 from penstock.server.security import tls_context
 from penstock.server.supervisor.restart_backoff import RestartBackoff
-from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket_directory, with_free_ports, worker_configs
+from penstock.server.supervisor.worker_config import (
+    COORDINATION_SOCKET,
+    socket_directory,
+    with_free_ports,
+    worker_configs,
+    worker_name,
+)
 from penstock.server.supervisor.worker_order import WorkerOrder
 from penstock.server.supervisor.worker_process import WorkerProcess
 
@@ -49,7 +55,7 @@ SPARE_S: Final = 5.0
 
 
 class WorkerFailedError(ConfigError):
-    """A worker did not start; it has said why. `exit_code` is that of its process."""
+    """A worker has ended. `exit_code` is that of its process."""
 
     code = "worker_failed"
 
@@ -147,7 +153,7 @@ class Supervisor:
         await seed_store(
             self._store,
             ClusterIdentity(cluster_id=self.layout.cluster_id, name=self.config.cluster_name, kind=Erasure.NONE.value),
-            {node_id: NodeRecord(name=f"worker{group + 1}", directory_id=str(node_id)) for node_id, group in groups.items()},
+            {node_id: NodeRecord(name=worker_name(group + 1), directory_id=str(node_id)) for node_id, group in groups.items()},
             {group: Configuration(group, 1, Erasure.NONE, (Seat(node_id, "disk0"),)).pack() for node_id, group in groups.items()},
         )
         server = SocketServer(self._store, socket_directory(self.data_dir) / COORDINATION_SOCKET)
@@ -211,23 +217,31 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            worker = self._workers[order.worker] = await self._new_process()
-            await worker.send(order)
-            if await worker.wait_ready():
-                if first_start.done():
-                    log.warning("worker %d serves again, %.1f s after its start", order.worker, loop.time() - began)
-                else:
-                    first_start.set_result(None)
-            exit_code = await worker.wait()
-            await end_member(self._store, order.node_id)
+            try:
+                ending = await self._run(order, first_start, began)
+            except OSError as error:  # no process or descriptor is to be had
+                ending = WorkerFailedError(f"worker {order.worker} cannot be started: {error}", 1)
             if not first_start.done():
-                first_start.set_exception(
-                    WorkerFailedError(f"worker {order.worker} did not start; the lines above say why", exit_code)
-                )
+                first_start.set_exception(ending)
                 return
             pause_s = backoff.next_pause_s(loop.time() - began)
-            log.error("worker %d %s; starting it again in %g s", order.worker, _ending(exit_code), pause_s)
+            log.error("%s; starting it again in %g s", ending, pause_s)
             await asyncio.sleep(pause_s)
+
+    async def _run(self, order: WorkerOrder, first_start: asyncio.Future[None], began: float) -> WorkerFailedError:
+        """Run a worker until it ends; how it did."""
+        worker = self._workers[order.worker] = await self._new_process()
+        await worker.send(order)
+        if await worker.wait_ready():
+            if first_start.done():
+                took_s = asyncio.get_running_loop().time() - began
+                log.warning("worker %d serves again, %.1f s after its start", order.worker, took_s)
+            else:
+                first_start.set_result(None)
+        exit_code = await worker.wait()
+        await end_member(self._store, order.node_id)
+        how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"has ended with {exit_code}; its last lines say why"
+        return WorkerFailedError(f"worker {order.worker} {how}", max(exit_code, 1))
 
     async def _new_process(self) -> WorkerProcess:
         """A process for a worker: the spare one if there is one, which has imported everything already."""
@@ -250,10 +264,6 @@ class Supervisor:
     def _listeners(self, number: int) -> dict[str, Listener]:
         ready = self._workers[number].ready or {}
         return {name: Listener(where["host"], where["port"]) for name, where in ready.get("listeners", {}).items()}
-
-
-def _ending(exit_code: int) -> str:
-    return f"was killed by signal {-exit_code}" if exit_code < 0 else f"has ended with {exit_code}"
 
 
 def _free_ports(count: int) -> list[int]:

@@ -18,8 +18,8 @@ from penstock.server.errors import BadSettingError
 
 COORDINATION_SOCKET: Final = "coordination.sock"
 PORT_MAX: Final = 65535
-OF_EACH_WORKER: Final = ("kafka_port", "kafka_tls_port")
-OF_THE_FIRST: Final = ("http_port", "yt_port", "ydb_port", "stream_port", "stream_http_port")
+OF_EACH_WORKER: Final = ("kafka_port", "kafka_tls_port", "http_port")
+OF_THE_FIRST: Final = ("yt_port", "ydb_port", "stream_port", "stream_http_port")
 
 
 def worker_configs(config: NodeConfig) -> list[NodeConfig]:
@@ -38,6 +38,11 @@ def worker_configs(config: NodeConfig) -> list[NodeConfig]:
 def socket_directory(data_dir: Path) -> Path:
     """Where the sockets of workers are."""
     return data_dir.absolute() / "run"
+
+
+def worker_name(number: int) -> str:
+    """The name of a worker as a node of the cluster."""
+    return f"worker{number}"
 
 
 def with_free_ports(configs: Sequence[NodeConfig], free_ports: Callable[[int], Sequence[int]]) -> list[NodeConfig]:
