@@ -25,8 +25,9 @@ BACKGROUND: Final = 1
 
 def destination_of(group_id: int, order: int, traffic: int = FOREGROUND) -> int:
     """The number by which a VDisk is called. Sync and replication have another one, and so a window of their own: a disk
-    that is being refilled still takes puts."""
-    return group_id << 16 | order << 1 | traffic
+    that is being refilled still takes puts. Group 0, that of a single node, counts as one more than the highest: low numbers are
+    calls to the node itself."""
+    return (group_id or 1 << 32) << 16 | order << 1 | traffic
 
 
 class VDiskService:

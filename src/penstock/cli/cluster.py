@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected, show_answer
+from penstock.cli.failure import usage
 from penstock.cli.output import Output
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="the number of nodes that must run before the first storage group is created (default: as many as its kind needs)",
     )
+    _add_node_options(init)
     actions.add_parser(
         "show",
         help="show the identity, the leader and the members of a cluster",
@@ -69,6 +72,16 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
+def _add_node_options(init: argparse.ArgumentParser) -> None:
+    init.add_argument(
+        "--from-node",
+        type=Path,
+        metavar="DIR",
+        help="the data directory of a single node that is stopped: it becomes the first node, with its topics as they are",
+    )
+    init.add_argument("--node-name", metavar="NAME", help="the name of that node (default: the name of this machine)")
+
+
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
@@ -79,6 +92,11 @@ def run(argv: list[str]) -> int:
 async def _init(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
     from penstock.coordination import ClusterIdentity
 
+    if arguments.from_node is not None:
+        await _convert(coordination, arguments, output)
+        return
+    if arguments.node_name is not None:
+        raise usage("--node-name is for --from-node; other nodes tell their names when they start")
     wanted = ClusterIdentity(
         cluster_id=str(uuid.uuid4()), name=arguments.name, kind=arguments.kind, nodes_expected=arguments.bootstrap_expect
     )
@@ -89,6 +107,23 @@ async def _init(coordination: Coordination, arguments: argparse.Namespace, outpu
     output.say(
         f"cluster {identity.name} {'created' if is_new else 'exists, nothing was changed'}: id {identity.cluster_id},"
         f" storage groups of kind {identity.kind}"
+    )
+
+
+async def _convert(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
+    from penstock.server.cluster.conversion import convert
+
+    if arguments.bootstrap_expect:
+        raise usage("--bootstrap-expect is for a cluster without data; leave it out with --from-node")
+    node_name = arguments.node_name or socket.gethostname().partition(".")[0]
+    identity = await convert(
+        coordination, arguments.from_node.absolute(), cluster_name=arguments.name, kind=arguments.kind, node_name=node_name
+    )
+    if output.as_json:
+        output.document({**_identity_fields(identity), "node_name": node_name})
+    output.say(
+        f"cluster {identity.name} is made of {arguments.from_node}: id {identity.cluster_id}; start that node with"
+        f" --node-name {node_name} and --etcd"
     )
 
 

@@ -210,6 +210,19 @@ class Coordination:
             f"the id of node {name} was not confirmed in {CLAIM_ATTEMPTS} attempts; start it again"
         )
 
+    async def adopt_node(self, node_id: int, node: NodeRecord, group_id: int, configuration: bytes) -> None:
+        """Write the node, the storage group and the tablets that a new cluster begins with. What is there already must be the
+        same."""
+        for key, value in (
+            (node_key(node_id), msgspec.json.encode(node)),
+            (group_key(group_id), configuration),
+            (STARTED, b"1"),
+        ):
+            await self._store.commit([Compare(key, 0)], [Put(key, value)])
+            entry = (await self._store.get(key)).entry
+            if entry is None or entry.value != value:
+                raise ClusterExistsError(f"{key} is not that of a new cluster; choose another name for it")
+
     async def remove_node(self, node_id: int) -> CommitResult:
         """Remove a node that does not run from the cluster for good; its id is not given again."""
         entry = (await self._store.get(node_key(node_id))).entry

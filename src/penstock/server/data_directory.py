@@ -57,7 +57,7 @@ class DataDirectory:
         if lock is None:
             lock = lock_directory(path, NODE_NAME)
         try:
-            stored = _read_node(path)
+            stored = read_layout(path)
             if cluster_id and stored is not None and stored.cluster_id != cluster_id:
                 raise DirectoryMismatchError(
                     f"{path} is of cluster {stored.cluster_id}, not {cluster_id}; restore the right one, or move it away if it "
@@ -157,7 +157,8 @@ def _is_ours(name: str, identity_name: str) -> bool:
     return name in (LOCK_NAME, "lost+found") or name.startswith((identity_name, "disk"))
 
 
-def _read_node(path: Path) -> NodeLayout | None:
+def read_layout(path: Path) -> NodeLayout | None:
+    """What the data directory of a single node was created as; None if it is new."""
     fields = read_fields(path / NODE_NAME, {"cluster_id": str, "node_id": int, "erasure": str, "disks": list})
     if fields is None:
         return None

@@ -10,6 +10,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from penstock.coordination import (
     ClusterIdentity,
@@ -26,13 +29,16 @@ from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
 from penstock.server import BadSettingError, DirectoryInUseError, DirectoryMismatchError, NodeConfig, load_config
 from penstock.server.cluster import node as cluster_node
+from penstock.server.cluster.conversion import convert
 from penstock.server.cluster.directory import ClusterDirectory
+from penstock.server.cluster.groups import group_of_new_topics
 from penstock.server.cluster.node import ClusterNode
 from penstock.server.data_directory import node_secret
 from penstock.server.node import Node
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
 from tests.ports import free_ports
 
+WAIT_S = 60.0
 TLS = Path(__file__).parents[1] / "interconnect" / "tls"
 
 
@@ -189,6 +195,54 @@ def test_nodes_sign_tokens_with_one_secret_and_keep_it(etcd: EtcdCluster, tmp_pa
         for directory in (first, second):
             directory.close()
         await coordination.close()
+
+    asyncio.run(test())
+
+
+def test_a_single_node_becomes_the_first_of_a_cluster_with_its_topics(etcd: EtcdCluster, tmp_path: Path) -> None:
+    """Its topics stay in its own storage group; new ones are in the group that the cluster makes."""
+    values = [b"one", b"two"]
+
+    def write(bootstrap: str, topic: str) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(WAIT_S)
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for value in values:
+            producer.produce(topic, value)
+        assert producer.flush(WAIT_S) == 0
+
+    def read(bootstrap: str, topic: str) -> list[bytes]:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = [message.value() or b"" for message in consumer.consume(len(values), WAIT_S)]
+        consumer.close()
+        return found
+
+    async def test() -> None:
+        single = await Node.start(NodeConfig(data_dir=tmp_path / "n1", kafka_port=0, http_port=None))
+        await asyncio.to_thread(write, str(single.listeners["kafka"]), "old")
+        await single.stop()
+        identity = (tmp_path / "n1" / "node.json").read_text()
+        for _ in range(2):  # what was interrupted at its end can be repeated
+            (tmp_path / "n1" / "node.json").write_text(identity)
+            coordination = connected(etcd, "grown")
+            await convert(coordination, tmp_path / "n1", cluster_name="grown", kind="mirror-3", node_name="n1")
+            await coordination.close()
+        configs = [config(etcd, "grown", tmp_path / f"n{number}", f"n{number}") for number in (1, 2, 3)]
+        nodes = [await ClusterNode.start(own) for own in configs]
+        bootstrap = ",".join(f"127.0.0.1:{own.kafka_port}" for own in configs)
+        assert await asyncio.to_thread(read, bootstrap, "old") == values
+        async with asyncio.timeout(WAIT_S):
+            while group_of_new_topics(nodes[0]._coordination) is None:  # noqa: ASYNC110 - a test that looks on
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(write, bootstrap, "new")
+        assert await asyncio.to_thread(read, bootstrap, "new") == values
+        broker = nodes[0]._member.broker
+        assert broker is not None
+        groups = [broker.catalog.topic(name).groups for name in ("old", "new")]
+        assert groups == [(), (group_of_new_topics(nodes[0]._coordination),)]
+        for node in nodes:
+            await node.stop()
 
     asyncio.run(test())
 

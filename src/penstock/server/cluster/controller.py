@@ -49,7 +49,7 @@ class GroupController:
 
     async def step(self) -> None:
         """Make the first group, let new groups serve, write what VDisks know better, and answer requests."""
-        if not self._coordination.groups():
+        if not any(Configuration.unpack(entry.value).group >= DYNAMIC_GROUPS_FROM for entry in self._entries()):
             await self._make_first()
         for group, membership in list(self._groups.memberships.items()):
             await self._catch_up(group, membership)

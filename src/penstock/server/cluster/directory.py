@@ -49,8 +49,8 @@ class ClusterDirectory:
         path = config.data_dir.absolute()
         if (path / NODE_NAME).exists():
             raise DirectoryMismatchError(
-                f"{path} is the data directory of a single node, and cannot become one of a cluster; leave --etcd out, or name "
-                "another --data-dir and copy the topics over"
+                f"{path} is the data directory of a single node; leave --etcd out, name another --data-dir, or make it the first "
+                "node of a new cluster with `penstock cluster init --from-node`"
             )
         lock = lock_directory(path, CLUSTER_NAME)
         try:

@@ -115,8 +115,7 @@ class NodeDisks:
     def _mark(self, name: str) -> None:
         path = self.paths[name]
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fields = {"cluster_id": self._cluster_id, "erasure": KIND, "node_id": self._node_id, "disk": _number(name)}
-        write_fields(path / MARK_NAME, fields)
+        write_fields(path / MARK_NAME, mark_fields(self._cluster_id, self._node_id, _number(name)))
 
     def _expect_mark(self, name: str) -> None:
         path = self.paths[name]
@@ -131,6 +130,11 @@ class NodeDisks:
     def _is_ours(self, mark: dict[str, Any], name: str) -> bool:
         wanted = (self._cluster_id, KIND, self._node_id, _number(name))
         return (mark["cluster_id"], mark["erasure"], mark.get("node_id"), mark["disk"]) == wanted
+
+
+def mark_fields(cluster_id: str, node_id: int, number: int) -> dict[str, object]:
+    """The mark of a disk."""
+    return {"cluster_id": cluster_id, "erasure": KIND, "node_id": node_id, "disk": number}
 
 
 def group_config(configuration: Configuration, node_id: int, disks: NodeDisks | None) -> GroupConfig:

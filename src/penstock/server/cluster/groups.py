@@ -9,6 +9,7 @@ from random import Random
 from typing import Final
 
 from penstock.blob import (
+    DYNAMIC_GROUPS_FROM,
     BlobStorage,
     Configuration,
     Disk,
@@ -30,6 +31,21 @@ from penstock.server.cluster.peers import Peers
 log = logging.getLogger(__name__)
 
 SURVEY_S: Final = 1.0
+
+
+def system_group(coordination: Coordination) -> int:
+    """The group of the system tablets: the first one, which is that of a single node if the cluster was made of one."""
+    known = (Configuration.unpack(entry.value).group for entry in coordination.groups().values())
+    return min(known, default=DYNAMIC_GROUPS_FROM)
+
+
+def group_of_new_topics(coordination: Coordination) -> int | None:
+    """The first group that a cluster which was made of a single node has made itself; None if that is the first of all, or does
+    not serve yet."""
+    known = [Configuration.unpack(entry.value) for entry in coordination.groups().values()]
+    if all(group.group >= DYNAMIC_GROUPS_FROM for group in known):
+        return None
+    return min((group.group for group in known if group.group >= DYNAMIC_GROUPS_FROM and group.is_formed), default=None)
 
 
 class ClusterGroups:

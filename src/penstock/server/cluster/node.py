@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock import __version__
-from penstock.blob import DYNAMIC_GROUPS_FROM, BlobStorage, Configuration, Confirmations, Erasure, GroupOptions
+from penstock.blob import BlobStorage, Configuration, Confirmations, Erasure, GroupOptions
 from penstock.broker import BrokerOptions
 from penstock.coordination import (
     ClusterIdentity,
@@ -44,7 +44,7 @@ from penstock.server.cluster.connection import connect_coordination
 from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
-from penstock.server.cluster.groups import ClusterGroups
+from penstock.server.cluster.groups import ClusterGroups, group_of_new_topics, system_group
 from penstock.server.cluster.joining import check_members
 from penstock.server.cluster.known_nodes import known_nodes
 from penstock.server.cluster.member import ClusterMember
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_GROUP: Final = DYNAMIC_GROUPS_FROM
-"""The group of all tablets, until tablets can be placed on others."""
 FEATURE_LEVEL_MIN: Final = 1
 FEATURE_LEVEL_MAX: Final = 1
 STEP_S: Final = 0.25
@@ -256,6 +254,7 @@ class ClusterNode:
             clock=self._clock,
             random=self._random,
             in_step=self._groups.nodes_in_step,
+            own_group=lambda _: group_of_new_topics(self._coordination),
         )
         self._closing.push_async_callback(member.stop)
         return member
@@ -325,7 +324,7 @@ class ClusterNode:
     # The broker.
 
     def _can_start(self) -> bool:
-        membership = self._groups.memberships.get(FIRST_GROUP)
+        membership = self._groups.memberships.get(system_group(self._coordination))
         return membership is not None and membership.configuration.is_formed
 
     async def _start_broker(self, on_fenced: Callable[[], None]) -> BrokerHost:
@@ -356,7 +355,7 @@ class ClusterNode:
         return host
 
     async def _broker_options(self) -> BrokerOptions:
-        options = broker_options(self.config, FIRST_GROUP)
+        options = broker_options(self.config, system_group(self._coordination))
         if options.security is not None:
             secret = await self._directory.shared_secret(self._coordination, options.security.random)
             options = replace(options, security=replace(options.security, secret=secret))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from penstock.blob import Configuration
+from penstock.blob import DYNAMIC_GROUPS_FROM, Configuration
 from penstock.coordination import ClusterIdentity, ClusterMark, Coordination
 from penstock.core.clock import SystemClock
 from penstock.server.cluster.directory import ClusterDirectory
@@ -35,7 +35,8 @@ async def recover(
         raise DirectoryMismatchError("the data directories are not of one cluster; name those of one")
     if not newest:
         raise DirectoryMismatchError("no disk of these data directories has a VDisk; name those of nodes that have one")
-    first = newest[min(newest)]
+    # A single node that became the first one of the cluster has a group of another kind.
+    first = newest[min((group for group in newest if group >= DYNAMIC_GROUPS_FROM), default=min(newest))]
     mark = max(marks, key=lambda mark: (mark.recoveries, mark.position.revision))
     identity = ClusterIdentity(cluster_id=mark.cluster_id, name=config.cluster_name, kind=first.erasure.value)
     values = {group: configuration.pack() for group, configuration in newest.items()}
