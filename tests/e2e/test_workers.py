@@ -1,4 +1,4 @@
-"""`penstock up --workers`: processes that are started, restarted and stopped together."""
+"""`penstock up --workers`: brokers to Kafka clients, in processes that are started, restarted and stopped together."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
 from penstock.cli.exit_codes import ExitCode
 from penstock.server import NodeConfig
 from penstock.server.data_directory import DataDirectory
-from tests.e2e.running_node import penstock, running_node
+from tests.e2e.running_node import RunningNode, penstock, running_node
 
-WAIT_S = 30.0
+WAIT_S = 60.0
+TOPIC = "spread"
+PARTITIONS = 4
 
 
 def _until(what: str, ready: Callable[[], Any]) -> None:
@@ -33,31 +38,90 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def test_workers_are_restarted_and_stopped_together_on_the_data_of_a_single_node(tmp_path: Path) -> None:
-    log, data = tmp_path / "log", tmp_path / "data"
-    with running_node(log, ["--data-dir", str(data)]) as alone:
-        alone.ok("topic", "create", "orders")
-        alone.ok("produce", "orders", stdin=b"first\n")
+class Messages:
+    """An idempotent producer of numbered messages to all partitions, and what should be there of them."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0})
+        self.errors: list[Any] = []
+        self.count = 0
+
+    def produce(self, count: int) -> None:
+        """Hand messages to the client."""
+        for _ in range(count):
+            self._producer.produce(TOPIC, str(self.count), partition=self.count % PARTITIONS, on_delivery=self._delivered)
+            self.count += 1
+            self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until all of them are acknowledged."""
+        assert self._producer.flush(WAIT_S) == 0
+        assert self.errors == []
+
+    def _delivered(self, error: Any, _: Any) -> None:
+        if error is not None:
+            self.errors.append(error)
+
+
+def _leaders(bootstrap: str, topic: str) -> set[int]:
+    described = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=WAIT_S).topics[topic]
+    return {partition.leader for partition in described.partitions.values()}
+
+
+def _consumed(bootstrap: str, group: str, count: int) -> list[int]:
+    """What a consumer of a new group reads, sorted; a moment longer than needed, so that what is there twice is seen."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([TOPIC])
+    found: list[int] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < count and time.monotonic() < deadline:
+        found += [int(message.value() or b"") for message in consumer.consume(count, timeout=0.5) if message.error() is None]
+    found += [int(message.value() or b"") for message in consumer.consume(count, timeout=0.5) if message.error() is None]
+    consumer.close()
+    return sorted(found)
+
+
+def _kill(node: RunningNode, log: Path, number: int) -> None:
+    """kill -9 of a worker that the supervisor has started first."""
+    os.kill(node.ready["workers"][number - 1]["pid"], signal.SIGKILL)
+    _until(f"worker {number} does not serve again", lambda: f"worker {number} serves again" in log.read_text())
+
+
+def test_workers_share_topics_and_lose_nothing_when_they_are_killed(tmp_path: Path) -> None:
+    log, options = tmp_path / "log", ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    with running_node(log, options) as alone:
+        alone.ok("topic", "create", "old")
+        alone.ok("produce", "old", stdin=b"first\n")
         assert alone.stop() == 0
-    with running_node(log, ["--workers", "2", "--data-dir", str(data)]) as node:
-        first, second = node.ready["workers"]
-        assert (first["node_id"], second["node_id"]) == (1, 2)
-        assert node.ready["listeners"]["kafka"] == first["listeners"]["kafka"]
-        for worker in (second, first):
-            os.kill(worker["pid"], signal.SIGKILL)
-            again = f"worker {worker['worker']} serves again"
-            _until(again, lambda text=again: text in log.read_text())  # type: ignore[misc]
-        assert node.ok("consume", "orders", "-n", "1").strip() == "first"  # at the port it had
-        assert "[worker 1] penstock.cli.up: node 1 of cluster" in log.read_text()
-        in_use = penstock("up", "--workers", "2", "--data-dir", str(data), "--kafka-port", "0")
+    with running_node(log, [*options, "--workers", "2"]) as node:
+        assert [worker["node_id"] for worker in node.ready["workers"]] == [1, 2]
+        node.ok("topic", "create", TOPIC, "--partitions", str(PARTITIONS))
+        second = node.ready["workers"][1]["listeners"]["kafka"]
+        assert _leaders(f"{second['host']}:{second['port']}", TOPIC) == {1, 2}
+        assert _leaders(node.bootstrap, "old") == {1}
+        messages = Messages(node.bootstrap)
+        for number in (2, 1):
+            messages.produce(100)
+            _kill(node, log, number)
+            messages.produce(100)
+            messages.flush()
+        assert _consumed(node.bootstrap, "before", messages.count) == list(range(messages.count))
+        http = node.ready["listeners"]["http"]
+        status = penstock("status", "--http", f"{http['host']}:{http['port']}").stdout.decode()
+        assert f"2 (worker2) {second['host']}:{second['port']}" in status
+        in_use = penstock("up", *options, "--workers", "2", "--kafka-port", "0")
         assert in_use.returncode == ExitCode.DIRECTORY_IN_USE, in_use.stderr
         node.kill()
-    with running_node(log, ["--workers", "2", "--data-dir", str(data)]) as node:
+    with running_node(log, [*options, "--workers", "2"]) as node:
         # The workers of the supervisor that was killed have stopped before these started.
         assert log.read_text().count("the supervisor has ended; this worker stops") == 2
-        assert node.ok("consume", "orders", "-n", "1").strip() == "first"
+        assert _consumed(node.bootstrap, "after", messages.count) == list(range(messages.count))
+        assert node.ok("consume", "old", "-n", "1").strip() == "first"
         assert node.stop() == 0
         assert not any(_runs(worker["pid"]) for worker in node.ready["workers"])
+    fewer = penstock("up", *options, "--kafka-port", "0")
+    assert fewer.returncode == ExitCode.DIRECTORY_MISMATCH, fewer.stderr
+    assert b"topic 'spread' has partitions on worker 2; start with --workers 2 or more" in fewer.stderr
 
 
 def test_a_directory_that_cannot_be_a_workers_stops_all(tmp_path: Path) -> None:

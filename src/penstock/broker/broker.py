@@ -167,13 +167,14 @@ class Broker(PartitionBroker):
         return topic
 
     async def internal_topic(self, name: str) -> Topic:
-        """Returns one of the broker's own topics, and creates it on first use."""
+        """Returns one of the broker's own topics, and creates it on first use. They are in the first storage group, like all that
+        must be there for the broker to start."""
         try:
             return self.catalog.topic(name)
         except UnknownTopicError:
             pass
         try:
-            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, internal_config(name), spread=self._led_nodes)
+            topic = await self.catalog.create(name, INTERNAL_PARTITIONS, internal_config(name))
         except TopicExistsError:
             # A concurrent request has created it.
             return self.catalog.topic(name)

@@ -7,30 +7,42 @@ import hashlib
 import logging
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from random import Random, SystemRandom  # noqa: TID251 - ids of payloads and sessions must not be guessed
-from typing import Final
+from typing import Any, Final
 
 from penstock import __version__
 from penstock.blob import BlobStorage
+from penstock.broker import BrokerOptions, PartitionBroker
 from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
-from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options
+from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
+from penstock.server.cluster.known_nodes import known_nodes
+from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
 from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
 from penstock.server.security import tls_context
-from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket_directory
+from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket_directory, worker_name
 from penstock.server.supervisor.worker_order import WorkerOrder
+from penstock.server.tracing import start_tracing
 
 log = logging.getLogger(__name__)
 
 FEATURE_LEVEL: Final = 1
 FIRST_WORKER: Final = 1
+FIRST_GROUP: Final = 0
+"""That of worker 1, where topics are that were created without workers."""
+HOSTED_S: Final = 10.0
+"""How long a worker that starts waits for its partitions; it serves the rest of them then."""
+LOOK_S: Final = 0.02
 
 
 class WorkerNode:
@@ -48,6 +60,7 @@ class WorkerNode:
         self._clock = SystemClock()
         self._random: Random = SystemRandom()
         self._closing = AsyncExitStack()
+        self._is_ready = False
 
     @classmethod
     async def start(cls, order: WorkerOrder, mount_console: MountConsole | None = None) -> WorkerNode:
@@ -62,7 +75,8 @@ class WorkerNode:
             storage = await open_storage(config, directory, order.group, node._random)
             node._closing.push_async_callback(storage.close)
             await node._join()
-            await node._serve(storage)
+            with start_errors(directory.layout.disks):
+                await node._serve(storage)
         except BaseException:
             await node._closing.aclose()
             raise
@@ -88,16 +102,16 @@ class WorkerNode:
         self._closing.push_async_callback(self._interconnect.close)
         address = await self._interconnect.listen(f"unix:{self._sockets / f'worker{self._order.worker}.sock'}")
         self._peers = Peers(self._order.node_id, coordination, self._interconnect, self._clock)
-        await coordination.register(self._member(address))
+        await coordination.register(self._record(address))
         coordination.listen(lambda _: self._peers.follow())
         self._peers.follow()
 
-    def _member(self, address: str) -> MemberRecord:
+    def _record(self, address: str) -> MemberRecord:
         config, host = self.config, advertised_host(self.config)
         ports = {name: getattr(config, f"{name}_port") for name in ("kafka", "kafka_tls", "http", "yt", "ydb")}
         return MemberRecord(
             node_id=self._order.node_id,
-            name=f"worker{self._order.worker}",
+            name=worker_name(self._order.worker),
             directory_id=str(self._order.node_id),
             instance_id=str(uuid.UUID(bytes=self._random.randbytes(16), version=4)),
             addresses={ADDRESS: address, **{name: str(Listener(host, port)) for name, port in ports.items() if port}},
@@ -108,21 +122,114 @@ class WorkerNode:
         )
 
     async def _serve(self, storage: BlobStorage) -> None:
-        if self._order.worker != FIRST_WORKER:
-            return
-        self._coordination.campaign()
-        config, directory = self.config, self._directory
-        options = broker_options(config, self._order.group)
-        must_exist = directory.layout.started and not config.accept_data_loss
-        options = replace(options, must_exist=must_exist, storage_groups=frozenset(self._order.groups.values()))
+        """Lead or follow, and return when the partitions of this worker are served."""
+        options = await self._broker_options()
+        member = ClusterMember(
+            self.config,
+            self.layout,
+            storage,
+            self._coordination,
+            interconnect=self._interconnect,
+            peers=self._peers,
+            options=options,
+            clock=self._clock,
+            random=self._random,
+            in_step=self._nodes_of,
+            own_group=self._order.groups.get,
+        )
+        self._closing.push_async_callback(member.stop)
+        observatory = Observatory(clock=self._clock)
+        observatory.interconnect = self._interconnect
+        observatory.watch_loop()
+        self._closing.push_async_callback(observatory.stop_watching_loop)
+        self._start_tracing(observatory)
+        if self._order.worker == FIRST_WORKER:
+            await self._lead(member, options, observatory)
+        else:
+            await self._listen_http(observatory)
+            await member.follow(observatory)
+            await _until(lambda: member.broker is not None and bool(member.listeners))
+        assert member.broker is not None
+        await self._wait_hosted(member, member.broker)
+        self.listeners = {**member.listeners, **self.listeners}
+        self._is_ready = True
+
+    async def _broker_options(self) -> BrokerOptions:
+        options = replace(broker_options(self.config, FIRST_GROUP), storage_groups=frozenset(self._order.groups.values()))
         if options.security is not None:
             secret = await asyncio.to_thread(node_secret, Path(self._order.data_dir), options.security.random)
             options = replace(options, security=replace(options.security, secret=secret))
-        observatory = Observatory(clock=self._clock)
-        observatory.watch_loop()
-        host = BrokerHost(config, self.layout, observatory, self._mount_console)
-        host.closing.push_async_callback(observatory.stop_watching_loop)
-        with start_errors(directory.layout.disks):
-            await host.start(storage, options, self._random, directory.note_started)
+        return options
+
+    async def _lead(self, member: ClusterMember, options: BrokerOptions, observatory: Observatory) -> None:
+        coordination, directory = self._coordination, self._directory
+        coordination.campaign()
+        await _until(lambda: coordination.leadership is not None)
+        await coordination.take_system_tablets()
+        host = BrokerHost(self.config, self.layout, observatory, self._mount_console, nodes=partial(known_nodes, coordination))
+        must_exist = directory.layout.started and not self.config.accept_data_loss
+        await member.lead(host, replace(options, must_exist=must_exist), directory.note_started)
         self._closing.push_async_callback(host.stop)
-        self.listeners.update(host.listeners)
+
+    async def _listen_http(self, observatory: Observatory) -> None:
+        """Health and metrics of this worker; all else is at the first one."""
+        config = self.config
+        if config.http_port is None:
+            return
+        from penstock.server.cluster.standby_http import StandbyHttp
+
+        http = StandbyHttp(
+            (config.host, config.http_port),
+            self._readiness,
+            self._where,
+            observatory=None if config.sasl else observatory,
+            tls=tls_context(config),
+        )
+        try:
+            await http.start()
+        except OSError as error:
+            raise cannot_listen("http_port", config.host, config.http_port, error) from error
+        self._closing.push_async_callback(http.stop)
+        self.listeners["http"] = Listener(config.host, http.port)
+
+    def _readiness(self) -> dict[str, Any]:
+        reasons = [] if self._is_ready else ["its partitions are starting"]
+        return {"status": "not ready" if reasons else "ready", "role": "worker", "node": self._order.node_id, "reasons": reasons}
+
+    def _where(self) -> str:
+        first = next((m.addresses.get("http") for m in self._coordination.members() if m.name == worker_name(FIRST_WORKER)), None)
+        return "worker 1 is away" if first is None else f"worker 1 serves this, at {first}"
+
+    async def _wait_hosted(self, member: ClusterMember, broker: PartitionBroker) -> None:
+        """Wait until the tablets of this worker's group run."""
+
+        def is_served() -> bool:
+            for topic in broker.catalog.topics():
+                for tablet_id, group in zip(topic.tablets, topic.groups or repeat(None), strict=False):
+                    if (FIRST_GROUP if group is None else group) == self._order.group:
+                        state = member.tablets.state(tablet_id)
+                        if state is None or not (state.is_up or state.trouble):
+                            return False
+            return True
+
+        try:
+            async with asyncio.timeout(HOSTED_S):
+                await _until(is_served)
+        except TimeoutError:
+            log.warning("not all partitions of this worker are served yet")
+
+    def _start_tracing(self, observatory: Observatory) -> None:
+        config = self.config
+        tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
+        if tracing is not None:
+            observatory.trace(tracing)
+            self._closing.push_async_callback(asyncio.to_thread, tracing.stop)
+
+    def _nodes_of(self, group: int) -> frozenset[int]:
+        """The worker whose group this is."""
+        return frozenset(node_id for node_id, own in self._order.groups.items() if own == group)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - it comes true in several places
+        await asyncio.sleep(LOOK_S)
