@@ -18,6 +18,7 @@ from penstock.blob import (
     Membership,
     VDiskHost,
     VDiskService,
+    group_quorum,
     link_to_vdisk,
 )
 from penstock.coordination import Coordination, Entry
@@ -120,6 +121,23 @@ class ClusterGroups:
                 behind.add(seat.node)
         return frozenset(seat.node for seat in membership.configuration.seats) - behind
 
+    def risks(self) -> list[str]:
+        """Groups that can lose no further VDisk, or have lost too many, as far as this node knows."""
+        found: list[str] = []
+        for group, membership in self.memberships.items():
+            host, erasure = self.hosts[group], membership.configuration.erasure
+            orders = range(len(membership.configuration.seats))
+            whole = {order for order in orders if _is_whole(host, order)}
+            if len(whole) == len(orders) or not membership.configuration.is_formed:
+                continue
+            if not group_quorum(erasure, _mask(whole)):
+                found.append(f"group {group:08x} has lost too many VDisks: {_named(host, set(orders) - whole)}")
+            elif not all(group_quorum(erasure, _mask(whole - {order})) for order in whole):
+                found.append(
+                    f"group {group:08x} can lose nothing more: {_named(host, set(orders) - whole)} is out or being refilled"
+                )
+        return found
+
     async def survey(self) -> None:
         """Ask now and then how the VDisks on other nodes are."""
         while True:
@@ -179,3 +197,19 @@ class ClusterGroups:
         config = group_config(configuration, self._node_id, self._disks)
         assert config.disks[order] == path
         return await self._disks.open(config.vdisk_directory(order))
+
+
+def _is_whole(host: VDiskHost, order: int) -> bool:
+    """Whether a VDisk serves and has all that it should, by what was heard last if it is elsewhere."""
+    if order not in host.hosted:
+        return host.elsewhere.get(order, False)
+    vdisk = host.vdisks.get(order)
+    return vdisk is not None and vdisk.in_step and vdisk.proves_absence
+
+
+def _mask(orders: set[int]) -> int:
+    return sum(1 << order for order in orders)
+
+
+def _named(host: VDiskHost, orders: set[int]) -> str:
+    return ", ".join(f"VDisk {host.group.vdisk_id(order)}" for order in sorted(orders))

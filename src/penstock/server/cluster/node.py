@@ -419,7 +419,7 @@ class ClusterNode:
         nodes = self._coordination.nodes().items()
         away = [f"node {number} ({node.name}) is away" for number, node in nodes if number not in running and not node.is_removed]
         message = self._coordination.status.message
-        return [*self._peers.troubles(), *away, *([message] if message else [])]
+        return [*self._peers.troubles(), *away, *self._groups.risks(), *([message] if message else [])]
 
     def _where(self) -> str:
         active = self._role.active_node
