@@ -10,16 +10,17 @@ from contextlib import AsyncExitStack
 from random import Random
 from typing import Final
 
-from penstock.blob import BlobStorage, Configuration, Erasure
+from penstock.blob import BlobStorage
 from penstock.broker import BrokerOptions, PartitionBroker, Tablets
 from penstock.broker.table_feed import FollowedTable
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.interconnect import Interconnect
-from penstock.placement import CatalogTablet, GroupNodes, Placement
+from penstock.placement import Placement
 from penstock.server.broker_host import BrokerHost, Listener, listen_kafka
 from penstock.server.cluster.cluster_nodes import ClusterNodes, LedClusterNodes
+from penstock.server.cluster.inventory import CatalogInventory
 from penstock.server.cluster.kafka_side import KafkaSide
 from penstock.server.cluster.kafka_view import InStep
 from penstock.server.cluster.leader_client import FollowedFloors, LeaderClient
@@ -122,7 +123,8 @@ class ClusterMember:
         on_started: Callable[[], Awaitable[None]],
     ) -> None:
         """Start the broker with its listeners in `host`, on the tablets that run here. Whatever is started is stopped with it."""
-        placement = self.placement = Placement(self._coordination, self._peers, self.client, self._inventory(host), self._clock)
+        inventory = CatalogInventory(self._coordination, lambda: host.broker, self._options.group, self._own_group)
+        placement = self.placement = Placement(self._coordination, self._peers, self.client, inventory, self._clock)
         led_nodes = LedClusterNodes(self._layout.node_id, self._coordination, self.client, self.tablets, placement)
 
         async def swap() -> None:
@@ -149,9 +151,6 @@ class ClusterMember:
         self.kafka.begin_following()
         self.placement = None
         self._service.broker = None
-
-    def _inventory(self, host: BrokerHost) -> _Inventory:
-        return _Inventory(self._coordination, host, self._options.group, self._own_group)
 
     # A follower.
 
@@ -228,38 +227,6 @@ class ClusterMember:
         while True:
             await asyncio.sleep(CHECK_S)
             self.kafka.check_disks()
-
-
-class _Inventory:
-    """What placement is told of topics and storage groups."""
-
-    def __init__(self, coordination: Coordination, host: BrokerHost, group: int, own_group: Callable[[int], int | None]) -> None:
-        self._coordination = coordination
-        self._host = host
-        self._group = group
-        self.own_group = own_group
-
-    def tablets(self) -> Sequence[CatalogTablet]:
-        """See Inventory."""
-        broker = self._host.broker
-        if broker is None:
-            return ()
-        found: list[CatalogTablet] = []
-        for topic in [*broker.catalog.topics(), *broker.catalog.deleting()]:
-            for tablet_id, numbers in topic.by_tablet().items():
-                group = topic.group_of(tablet_id)
-                group = self._group if group is None else group
-                found.append(CatalogTablet(tablet_id, topic.name, len(numbers), group, topic.deleting))
-        return sorted(found)
-
-    def group(self, group_id: int) -> GroupNodes:
-        """See Inventory."""
-        for entry in self._coordination.groups().values():
-            configuration = Configuration.unpack(entry.value)
-            if configuration.group == group_id:
-                nodes = frozenset(seat.node for seat in configuration.seats)
-                return GroupNodes(nodes, is_pinned=configuration.erasure is Erasure.NONE)
-        return GroupNodes()
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -414,12 +414,14 @@ class ClusterNode:
         }
 
     def _cluster_troubles(self) -> list[str]:
-        """Nodes that are away or cannot be reached, and an etcd that is away."""
+        """Nodes that are away or cannot be reached, groups at risk, tablets that do not run, and an etcd that is away."""
         running = {member.node_id for member in self._coordination.members()}
         nodes = self._coordination.nodes().items()
         away = [f"node {number} ({node.name}) is away" for number, node in nodes if number not in running and not node.is_removed]
         message = self._coordination.status.message
-        return [*self._peers.troubles(), *away, *self._groups.risks(), *([message] if message else [])]
+        placement = self._member.placement
+        tablets = placement.troubles() if placement is not None else []
+        return [*self._peers.troubles(), *away, *self._groups.risks(), *tablets, *([message] if message else [])]
 
     def _where(self) -> str:
         active = self._role.active_node
