@@ -76,7 +76,7 @@ def test_a_plan_takes_only_from_lost_nodes_and_gives_only_to_living_ones(
     for move in made.moves:
         assert by_tablet[move.tablet_id].owner == move.source != move.target
         assert by_id[move.source].state is NodeState.ALIVE
-        assert move.reason is MoveReason.DRAIN or not is_maintained
+        assert move.reason in (MoveReason.DRAIN, MoveReason.PINNED) or not is_maintained
         if move.reason is MoveReason.DRAIN:
             assert by_id[move.source].is_draining
         if move.reason is MoveReason.BALANCE:
@@ -133,7 +133,9 @@ def test_plans_come_to_an_end_with_drained_nodes_empty_and_the_others_even(
     for tablet in now:
         if tablet.owner in takers:
             takers[tablet.owner] += tablet.partitions
-        elif tablet.owner in draining:
+        if tablet.is_pinned and tablet.owner in (*takers, *draining) and tablet.owner not in tablet.disk_nodes:
+            assert not tablet.disk_nodes & takers.keys(), "it could follow what it is pinned to"
+        if tablet.owner in draining:
             assert not any(not tablet.is_pinned or node_id in tablet.disk_nodes for node_id in takers)
     for tablet in now:
         if tablet.owner in takers and not tablet.is_pinned:

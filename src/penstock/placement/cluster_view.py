@@ -13,6 +13,7 @@ class CatalogTablet(NamedTuple):
     topic: str
     partitions: int
     group: int
+    follows_leader: bool = False  # it runs where the leader does, who uses it itself
     is_deleting: bool = False  # it keeps its owner, who deletes it, and is not started or moved any more
 
 

@@ -192,7 +192,8 @@ class Placement:
         own = None if leader is None else self._nodes.get(leader.record.node_id)
         if own is None or not own.is_draining or not any(node.can_take for node in self._nodes.values()):
             return
-        if not self._moving and not self.owned_by(own.node_id):
+        owned = [tablet for tablet in self.tablets() if own.node_id in (tablet.owner, tablet.target)]
+        if not self._moving and all(tablet.tablet.follows_leader for tablet in owned):
             log.info("node %d drains and leaves the lead to another one", own.node_id)
             await self._coordination.resign()
 
@@ -228,6 +229,9 @@ class Placement:
         tablet_id = tablet.tablet_id
         move = self._moving.get(tablet_id)
         state = self._hosting.state(owner, tablet_id)
+        leader = self._coordination.leadership
+        if tablet.follows_leader and leader is not None:
+            group = GroupNodes(frozenset({leader.record.node_id}), is_pinned=True)
         return TabletView(
             tablet_id,
             owner=owner if move is None else move.target,
@@ -266,7 +270,7 @@ class Placement:
 
     async def _hand_over(self, move: Move) -> None:
         """Let a tablet stop where it runs, then let the other node have it. Without an answer of the first it stays there."""
-        tablet_id = move.tablet_id
+        tablet_id, began = move.tablet_id, self._clock.monotonic()
         try:
             if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
                 log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
@@ -274,8 +278,9 @@ class Placement:
             await self._owners.assign({tablet_id: move.target})
             is_failing = move.reason is MoveReason.FAILING
             self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
-            log.info("tablet %d moves from node %d to node %d (%s)", tablet_id, move.source, move.target, move.reason.value)
             await self._hosting.host(move.target, [HostOrder(tablet_id)])
+            told = "tablet %d moved from node %d to node %d (%s) in %.2f s"
+            log.info(told, tablet_id, move.source, move.target, move.reason.value, self._clock.monotonic() - began)
         finally:
             del self._moving[tablet_id]
             self._woken.set()
@@ -410,8 +415,8 @@ class Placement:
             raise InvalidRequestError(f"node {node_id} {why}")
         group = self._inventory.group(tablet.group)
         if not can_run(self._view(tablet, owner, group), node_id):
-            nodes = ", ".join(map(str, sorted(group.nodes)))
-            raise InvalidRequestError(f"the data of tablet {tablet_id} is only on node {nodes}; it cannot run on node {node_id}")
+            why = "it follows the leader" if tablet.follows_leader else f"its data is only on node {min(group.nodes, default=0)}"
+            raise InvalidRequestError(f"tablet {tablet_id} cannot run on node {node_id}: {why}")
         self._kept.add(tablet_id)
         if owner == node_id:
             state = self._hosting.state(node_id, tablet_id)

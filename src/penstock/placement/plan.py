@@ -28,6 +28,7 @@ class MoveReason(Enum):
     """Why a tablet changes its owner by a hand-over."""
 
     FAILING = "failing"
+    PINNED = "pinned"
     DRAIN = "drain"
     BALANCE = "balance"
     OPERATOR = "operator"
@@ -149,6 +150,7 @@ def plan(
     moves: list[Move] = []
     if not is_maintained:
         moves += _move_failing(by_id, tablets, loads)
+    moves += _move_misplaced(by_id, tablets, loads)
     moves += _drain(by_id, tablets, loads)
     is_calm = not takeovers and not moves and all(node.state is not NodeState.UNREACHED for node in nodes)
     if is_calm and not is_maintained:
@@ -206,12 +208,23 @@ def _move_failing(nodes: Mapping[int, NodeView], tablets: Sequence[TabletView], 
     ]
 
 
+def _move_misplaced(nodes: Mapping[int, NodeView], tablets: Sequence[TabletView], loads: Loads) -> list[Move]:
+    """Tablets on nodes that cannot run them: they follow what they are pinned to."""
+    return [
+        Move(tablet.tablet_id, owner.node_id, target, MoveReason.PINNED)
+        for tablet in tablets
+        if tablet.is_pinned and not tablet.is_failing
+        if (owner := _reached_owner(nodes, tablet)) is not None and not can_run(tablet, owner.node_id)
+        if (target := _reserve(loads, tablet, owner.node_id)) is not None
+    ]
+
+
 def _drain(nodes: Mapping[int, NodeView], tablets: Sequence[TabletView], loads: Loads) -> list[Move]:
     return [
         Move(tablet.tablet_id, owner.node_id, target, MoveReason.DRAIN)
         for tablet in tablets
         if (owner := _reached_owner(nodes, tablet)) is not None and owner.is_draining
-        if not tablet.is_failing
+        if not tablet.is_failing and can_run(tablet, owner.node_id)
         if (target := _reserve(loads, tablet, owner.node_id)) is not None
     ]
 

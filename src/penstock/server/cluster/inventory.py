@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from penstock.blob import Configuration, Erasure
-from penstock.broker import Broker, Topic
+from penstock.broker import INTERNAL_TOPICS, Broker, Topic
 from penstock.coordination import Coordination
 from penstock.placement import CatalogTablet, GroupNodes
 
@@ -37,7 +37,14 @@ class CatalogInventory:
         if catalog.version != self._version:
             self._version = catalog.version
             self._tablets = sorted(
-                CatalogTablet(tablet_id, topic.name, len(numbers), self._group_of(topic, tablet_id), topic.deleting)
+                CatalogTablet(
+                    tablet_id,
+                    topic.name,
+                    len(numbers),
+                    self._group_of(topic, tablet_id),
+                    follows_leader=topic.name in INTERNAL_TOPICS,
+                    is_deleting=topic.deleting,
+                )
                 for topic in (*catalog.topics(), *catalog.deleting())
                 for tablet_id, numbers in topic.by_tablet().items()
             )
