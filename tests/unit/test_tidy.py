@@ -30,7 +30,6 @@ KEPT: Final = {
     "penstock/coordination": "what the nodes of a cluster agree by; tablets on several nodes come next",
     "penstock/blob/remote_link.py": "VDisks on other nodes; a group over nodes has them among its links",
     "penstock/blob/vdisk_service.py": "the other side of it",
-    "penstock/placement": "placement of tablets on nodes; the leader runs it next",
     "penstock/interconnect": "the calls between nodes; VDisks on other nodes are behind it",
     "penstock/server/cluster/kafka_side.py": "the Kafka side of several nodes; the listeners of all nodes use it next",
     "penstock/minitoolstream/__init__.py": "the messages of MiniToolStream, complete",
