@@ -25,7 +25,7 @@ STAMP := .venv/.installed
 CONSOLE := src/penstock/console/static/index.html
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test servers coverage check fmt bench sim soak compat dist clean
+.PHONY: help setup demo test servers coverage check fmt bench sim soak compat pictures dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16

@@ -20,6 +20,7 @@ import { Bone, Card, Command, Empty, Failure, Meter, Notice, PageHead, Tile } fr
 import { pathOf, useLocation } from "../router";
 import { useCluster } from "../shell";
 import { command } from "../snippets";
+import { Flow } from "./flow";
 
 const SHOWN = 3;
 type Alert = Schemas["Alert"];
@@ -150,6 +151,7 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
         {!isRestricted && <Storage storage={data?.storage} />}
       </div>
       {data?.topics === 0 && <First cluster={cluster} />}
+      {data && data.topics > 0 && <Flow produce={data.produce} count={data.topics} />}
       {!isRestricted && (
         <div class="grid">
           <HistoryChart

@@ -103,6 +103,15 @@ def test_the_checks_find_what_is_wrong(window: Window) -> None:
     assert "lost" in missed[0]
 
 
+def test_the_overview_shows_how_messages_flow(window: Window) -> None:
+    window.open("/")
+    flow = window.page.get_by_role("region", name="Flow")
+    flow.get_by_role("list", name="Busiest topics").get_by_role("link", name="orders").wait_for()
+    assert flow.locator("path.active").count() >= 2  # producers to orders, and orders to a group that reads it
+    flow.get_by_role("list", name="Their consumer groups").get_by_role("link", name="billing").click()
+    window.until("location.pathname === '/consumers/billing'")
+
+
 def test_charts_draw_what_was_measured(window: Window) -> None:
     window.open("/")
     chart = window.page.get_by_role("region", name="Throughput")
