@@ -11,13 +11,17 @@ from random import Random
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any, TypeVar
+from unittest.mock import patch
 
+import pytest
 import uvloop
 
 from penstock.blob import BlobStorage, Erasure, GroupConfig, GroupOptions
 from penstock.broker import Broker, BrokerOptions, Topic
 from penstock.core.clock import SystemClock
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
+from penstock.server import broker_host
+from tests.e2e.kafka.gateway_cluster import ASKED, NODES, GatewayCluster
 
 T = TypeVar("T")
 
@@ -58,6 +62,7 @@ class RunningGateway:
         self.storage: BlobStorage
         self.broker: Broker
         self.gateway: KafkaGateway
+        self._cluster: GatewayCluster | None = None
 
     def __enter__(self) -> RunningGateway:
         self._thread.start()
@@ -73,7 +78,7 @@ class RunningGateway:
     @property
     def port(self) -> int:
         """Where it listens."""
-        return self.gateway.port
+        return self.gateway.port if self._cluster is None else self._cluster.ports[ASKED - 1]
 
     @property
     def bootstrap(self) -> str:
@@ -92,12 +97,18 @@ class RunningGateway:
 
     def create_topic(self, name: str, partitions: int = 1) -> Topic:
         """Make a topic."""
-        return self.run(self.broker.create_topic(name, partitions))
+        topic = self.run(self.broker.create_topic(name, partitions))
+        if self._cluster is not None:
+            self.run(self._cluster.place(topic))
+        return topic
 
     async def _start(self, port: int = 0) -> None:
         clock, random = SystemClock(), Random()
         group = GroupConfig(0, Erasure.NONE, (self._path,))
         self.storage = BlobStorage([group], clock=clock, random=random, durable=self._durable, options=self._group_options)
+        if NODES > 1:
+            await self._start_cluster()
+            return
         self.broker = await Broker.start(self.storage, self._broker_options, clock=clock, random=random)
         self.gateway = KafkaGateway(
             self.broker,
@@ -110,7 +121,20 @@ class RunningGateway:
         )
         await self.gateway.start()
 
+    async def _start_cluster(self) -> None:
+        """As told by the environment: see gateway_cluster.py."""
+        if self._tls is not None:
+            pytest.skip("the nodes of the tested cluster have no certificates")
+        self._cluster = GatewayCluster(self._path, self.storage, self._broker_options, CLUSTER_ID)
+        with patch.object(broker_host, "KafkaOptions", lambda **made: self._options or KafkaOptions(**made)):
+            await self._cluster.start()
+        self.broker, self.gateway = self._cluster.broker, self._cluster.gateway
+
     async def _stop(self) -> None:
+        if self._cluster is not None:
+            await self._cluster.stop()
+            await self.storage.close()
+            return
         await self.gateway.stop()
         await self.broker.stop()
         await self.storage.close()

@@ -1,0 +1,153 @@
+"""A cluster in one process, for the tests of Kafka clients: nodes with listeners and tablets of their own on one storage, the
+first of which leads. PENSTOCK_TEST_NODES=3 has the tests of this folder run on it, connected to the second node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from penstock.blob import BlobStorage, Configuration, Erasure, Seat
+from penstock.broker import Broker, BrokerOptions, Topic
+from penstock.coordination import ClusterIdentity, Coordination, KeyTable, MemberRecord, MemoryStore
+from penstock.core.clock import SystemClock, boot_time
+from penstock.gateway.kafka import KafkaGateway
+from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
+from penstock.server.broker_host import BrokerHost
+from penstock.server.cluster.member import ClusterMember
+from penstock.server.cluster.peers import ADDRESS, Peers
+from penstock.server.config import NodeConfig
+from penstock.server.disk_marks import NodeLayout
+from penstock.server.metrics import Observatory
+from tests.ports import free_ports
+
+NODES: Final = int(os.environ.get("PENSTOCK_TEST_NODES", "1"))
+ASKED: Final = 2  # the node that clients connect to
+STARTED_S: Final = 20.0
+
+
+@dataclass(frozen=True)
+class _Node:
+    coordination: Coordination
+    interconnect: Interconnect
+    peers: Peers
+    config: NodeConfig
+    layout: NodeLayout
+    member: ClusterMember
+    observatory: Observatory
+
+
+class _SharedStore(MemoryStore):
+    """One store for all nodes: no one of them closes it."""
+
+    async def close(self) -> None:
+        """Leave it to the others."""
+
+
+class GatewayCluster:
+    """The nodes, by number from 1. Create it with `start`."""
+
+    def __init__(self, path: Path, storage: BlobStorage, options: BrokerOptions, cluster_id: str) -> None:
+        self._path = path
+        self._storage = storage
+        self._options = options
+        self._cluster_id = cluster_id
+        self._nodes: dict[int, _Node] = {}
+        self._stack = AsyncExitStack()
+        self._host: BrokerHost
+        self.ports = free_ports(NODES)
+
+    @property
+    def broker(self) -> Broker:
+        """The broker of the leader."""
+        assert self._host.broker is not None
+        return self._host.broker
+
+    @property
+    def gateway(self) -> KafkaGateway:
+        """The listener of the leader."""
+        return self._host.kafka_gateways["kafka"]
+
+    async def start(self) -> None:
+        """Start all nodes, and wait until they serve."""
+        store = _SharedStore(KeyTable(uuid.uuid4().hex), boot_time)
+        identity = ClusterIdentity(cluster_id=str(uuid.uuid4()), name="tested", kind=Erasure.MIRROR_3.value)
+        await Coordination(store).create_cluster(identity)
+        for number in range(1, NODES + 1):
+            await self._join(number, store)
+        first = self._nodes[1]
+        while first.coordination.leadership is None:
+            await asyncio.sleep(0.01)
+        seats = tuple(Seat(number, "disk0") for number in self._nodes)
+        configuration = Configuration(self._options.group, 1, Erasure.MIRROR_3, seats)
+        await first.coordination.change_group(configuration.group, configuration.pack(), 0)
+        await first.coordination.take_system_tablets()
+        self._host = BrokerHost(first.config, first.layout, first.observatory)
+        await first.member.lead(self._host, self._options, first.coordination.note_started)
+        async with asyncio.timeout(STARTED_S):
+            while any("kafka" not in node.member.listeners for node in self._nodes.values()):
+                await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Stop all nodes."""
+        await self._host.stop()
+        await self._stack.aclose()
+
+    async def place(self, topic: Topic) -> None:
+        """Move a topic of one tablet to the node that clients are connected to."""
+        placement = self._nodes[1].member.placement
+        assert placement is not None
+        if len(set(topic.tablets)) == 1:
+            await placement.move(topic.tablets[0], ASKED)
+
+    async def _join(self, number: int, store: MemoryStore) -> None:
+        clock, random = SystemClock(), Random()
+        coordination = Coordination(store)
+        identity = await coordination.open()
+        self._stack.push_async_callback(coordination.close)
+        assert await coordination.claim_node_id(f"n{number}", str(number)) == number
+        own = NodeIdentity(uuid.UUID(identity.cluster_id).bytes, number, 1)
+        interconnect = Interconnect(own, SocketNetwork(None), clock=clock, random=random)
+        self._stack.push_async_callback(interconnect.close)
+        address = await interconnect.listen("127.0.0.1:0")
+        peers = Peers(number, coordination, interconnect, clock)
+        coordination.listen(lambda _: peers.follow())
+        port = self.ports[number - 1]
+        config = NodeConfig(
+            data_dir=self._path / f"node{number}", host="127.0.0.1", kafka_port=port, http_port=None, drain_timeout_s=5.0
+        )
+        layout = NodeLayout(self._cluster_id, number, Erasure.MIRROR_3, (self._path,))
+        await coordination.register(
+            MemberRecord(
+                node_id=number,
+                name=f"n{number}",
+                directory_id=str(number),
+                instance_id=str(number),
+                addresses={ADDRESS: address, "kafka": f"127.0.0.1:{port}"},
+                rack=f"r{number}",
+            )
+        )
+        if number == 1:
+            coordination.campaign()
+        member = ClusterMember(
+            config,
+            layout,
+            self._storage,
+            coordination,
+            interconnect=interconnect,
+            peers=peers,
+            options=self._options,
+            clock=clock,
+            random=random,
+            in_step=lambda _: frozenset(self._nodes),
+        )
+        observatory = Observatory(clock=clock)
+        self._nodes[number] = _Node(coordination, interconnect, peers, config, layout, member, observatory)
+        self._stack.push_async_callback(member.stop)
+        if number > 1:
+            await member.follow(observatory)
