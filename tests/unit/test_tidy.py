@@ -31,7 +31,6 @@ KEPT: Final = {
     "penstock/blob/remote_link.py": "VDisks on other nodes; a group over nodes has them among its links",
     "penstock/blob/vdisk_service.py": "the other side of it",
     "penstock/interconnect": "the calls between nodes; VDisks on other nodes are behind it",
-    "penstock/server/cluster/kafka_side.py": "the Kafka side of several nodes; the listeners of all nodes use it next",
     "penstock/minitoolstream/__init__.py": "the messages of MiniToolStream, complete",
     "penstock/testing": "for simulations and tests",
     "penstock/spark/tables/files.py:writable": "asked by the libraries that write to the object, which is like a file",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,11 +51,13 @@ class _SharedStore(MemoryStore):
 
 
 class GatewayCluster:
-    """The nodes, by number from 1. Create it with `start`."""
+    """The nodes, by number from 1. It can be started again after it was stopped, and storage opened again."""
 
-    def __init__(self, path: Path, storage: BlobStorage, options: BrokerOptions, cluster_id: str) -> None:
+    def __init__(self, path: Path, options: BrokerOptions, cluster_id: str) -> None:
         self._path = path
-        self._storage = storage
+        self._store = _SharedStore(KeyTable(uuid.uuid4().hex), boot_time)
+        self._starts = 0
+        self._storage: BlobStorage
         self._options = options
         self._cluster_id = cluster_id
         self._nodes: dict[int, _Node] = {}
@@ -73,30 +76,33 @@ class GatewayCluster:
         """The listener of the leader."""
         return self._host.kafka_gateways["kafka"]
 
-    async def start(self) -> None:
+    async def start(self, storage: BlobStorage) -> None:
         """Start all nodes, and wait until they serve."""
-        store = _SharedStore(KeyTable(uuid.uuid4().hex), boot_time)
+        self._storage = storage
+        self._starts += 1
+        self._nodes.clear()
         identity = ClusterIdentity(cluster_id=str(uuid.uuid4()), name="tested", kind=Erasure.MIRROR_3.value)
-        await Coordination(store).create_cluster(identity)
+        await Coordination(self._store).create_cluster(identity)
         for number in range(1, NODES + 1):
-            await self._join(number, store)
+            await self._join(number)
         first = self._nodes[1]
-        while first.coordination.leadership is None:
-            await asyncio.sleep(0.01)
+        await _until(lambda: first.coordination.leadership is not None)
         seats = tuple(Seat(number, "disk0") for number in self._nodes)
         configuration = Configuration(self._options.group, 1, Erasure.MIRROR_3, seats)
-        await first.coordination.change_group(configuration.group, configuration.pack(), 0)
+        if self._starts == 1:
+            await first.coordination.change_group(configuration.group, configuration.pack(), 0)
         await first.coordination.take_system_tablets()
         self._host = BrokerHost(first.config, first.layout, first.observatory)
         await first.member.lead(self._host, self._options, first.coordination.note_started)
-        async with asyncio.timeout(STARTED_S):
-            while any("kafka" not in node.member.listeners for node in self._nodes.values()):
-                await asyncio.sleep(0.01)
+        await _until(lambda: all("kafka" in node.member.listeners for node in self._nodes.values()))
+        tablets = {tablet_id for topic in self.broker.catalog.topics() for tablet_id in topic.tablets}
+        await _until(lambda: tablets <= {tablet for node in self._nodes.values() for tablet in node.member.tablets.generations()})
 
     async def stop(self) -> None:
         """Stop all nodes."""
         await self._host.stop()
         await self._stack.aclose()
+        self._stack = AsyncExitStack()
 
     async def place(self, topic: Topic) -> None:
         """Move a topic of one tablet to the node that clients are connected to."""
@@ -105,13 +111,13 @@ class GatewayCluster:
         if len(set(topic.tablets)) == 1:
             await placement.move(topic.tablets[0], ASKED)
 
-    async def _join(self, number: int, store: MemoryStore) -> None:
+    async def _join(self, number: int) -> None:
         clock, random = SystemClock(), Random()
-        coordination = Coordination(store)
+        coordination = Coordination(self._store)
         identity = await coordination.open()
         self._stack.push_async_callback(coordination.close)
         assert await coordination.claim_node_id(f"n{number}", str(number)) == number
-        own = NodeIdentity(uuid.UUID(identity.cluster_id).bytes, number, 1)
+        own = NodeIdentity(uuid.UUID(identity.cluster_id).bytes, number, self._starts)
         interconnect = Interconnect(own, SocketNetwork(None), clock=clock, random=random)
         self._stack.push_async_callback(interconnect.close)
         address = await interconnect.listen("127.0.0.1:0")
@@ -127,7 +133,7 @@ class GatewayCluster:
                 node_id=number,
                 name=f"n{number}",
                 directory_id=str(number),
-                instance_id=str(number),
+                instance_id=f"{number}-{self._starts}",
                 addresses={ADDRESS: address, "kafka": f"127.0.0.1:{port}"},
                 rack=f"r{number}",
             )
@@ -151,3 +157,9 @@ class GatewayCluster:
         self._stack.push_async_callback(member.stop)
         if number > 1:
             await member.follow(observatory)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(STARTED_S):
+        while not condition():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)

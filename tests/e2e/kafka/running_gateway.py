@@ -125,9 +125,10 @@ class RunningGateway:
         """As told by the environment: see gateway_cluster.py."""
         if self._tls is not None:
             pytest.skip("the nodes of the tested cluster have no certificates")
-        self._cluster = GatewayCluster(self._path, self.storage, self._broker_options, CLUSTER_ID)
+        if self._cluster is None:
+            self._cluster = GatewayCluster(self._path, self._broker_options, CLUSTER_ID)
         with patch.object(broker_host, "KafkaOptions", lambda **made: self._options or KafkaOptions(**made)):
-            await self._cluster.start()
+            await self._cluster.start(self.storage)
         self.broker, self.gateway = self._cluster.broker, self._cluster.gateway
 
     async def _stop(self) -> None:

@@ -47,7 +47,7 @@ class SecondNode:
     @property
     def calls_in_flight(self) -> int:
         """How many calls to the leader are not answered."""
-        return sum(link.probe.in_flight for link in self._interconnects[1].links.values())
+        return sum(len(link._pending) for link in self._interconnects[1].links.values())
 
     async def _start(self) -> None:
         clock, random, first = SystemClock(), Random(), self._first
