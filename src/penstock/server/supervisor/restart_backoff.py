@@ -6,7 +6,7 @@ from typing import Final
 
 FIRST_PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 30.0
-STEADY_S: Final = 30.0
+STEADY_S: Final = 10.0
 """A worker that ran for so long is started again at once."""
 
 

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 STOP_S: Final = 20.0
 """How long a worker may take to stop once its requests in flight are finished."""
 LOOK_S: Final = 0.2
-SPARE_S: Final = 5.0
+SPARE_S: Final = 3.0
 """How soon there is a spare process again; a worker that ends again and again does not get one each time."""
 
 

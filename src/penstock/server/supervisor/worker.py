@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
 import uuid
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any, Final
 
 from penstock import __version__
 from penstock.blob import BlobStorage
-from penstock.broker import BrokerOptions, PartitionBroker
+from penstock.broker import BrokerOptions, PartitionBroker, Topic
 from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
@@ -34,14 +33,10 @@ from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket
 from penstock.server.supervisor.worker_order import WorkerOrder
 from penstock.server.tracing import start_tracing
 
-log = logging.getLogger(__name__)
-
 FEATURE_LEVEL: Final = 1
 FIRST_WORKER: Final = 1
 FIRST_GROUP: Final = 0
 """That of worker 1, where topics are that were created without workers."""
-HOSTED_S: Final = 10.0
-"""How long a worker that starts waits for its partitions; it serves the rest of them then."""
 LOOK_S: Final = 0.02
 
 
@@ -150,7 +145,7 @@ class WorkerNode:
             await member.follow(observatory)
             await _until(lambda: member.broker is not None and bool(member.listeners))
         assert member.broker is not None
-        await self._wait_hosted(member, member.broker)
+        await self._host(member.broker)
         self.listeners = {**member.listeners, **self.listeners}
         self._is_ready = True
 
@@ -200,23 +195,14 @@ class WorkerNode:
         first = next((m.addresses.get("http") for m in self._coordination.members() if m.name == worker_name(FIRST_WORKER)), None)
         return "worker 1 is away" if first is None else f"worker 1 serves this, at {first}"
 
-    async def _wait_hosted(self, member: ClusterMember, broker: PartitionBroker) -> None:
-        """Wait until the tablets of this worker's group run."""
-
-        def is_served() -> bool:
-            for topic in broker.catalog.topics():
-                for tablet_id, group in zip(topic.tablets, topic.groups or repeat(None), strict=False):
-                    if (FIRST_GROUP if group is None else group) == self._order.group:
-                        state = member.tablets.state(tablet_id)
-                        if state is None or not (state.is_up or state.trouble):
-                            return False
-            return True
-
-        try:
-            async with asyncio.timeout(HOSTED_S):
-                await _until(is_served)
-        except TimeoutError:
-            log.warning("not all partitions of this worker are served yet")
+    async def _host(self, broker: PartitionBroker) -> None:
+        """Run the tablets of this worker's group. No other worker can, so there is no need to wait for the leader's order."""
+        own: dict[int, Topic] = {}
+        for topic in broker.catalog.topics():
+            for tablet_id, group in zip(topic.tablets, topic.groups or repeat(None), strict=False):
+                if (FIRST_GROUP if group is None else group) == self._order.group:
+                    own[tablet_id] = topic
+        await broker.host(own)
 
     def _start_tracing(self, observatory: Observatory) -> None:
         config = self.config
