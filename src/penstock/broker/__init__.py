@@ -32,6 +32,7 @@ from penstock.broker.limits import BrokerLimits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import LedNodes, OtherNodes
 from penstock.broker.partition_broker import PartitionBroker
+from penstock.broker.partition_status import PartitionStatus
 from penstock.broker.probe import BrokerReading, GroupCount
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet
@@ -82,6 +83,7 @@ __all__ = [
     "PartitionBroker",
     "PartitionDamagedError",
     "PartitionElsewhereError",
+    "PartitionStatus",
     "PartitionUnavailableError",
     "Permission",
     "Position",

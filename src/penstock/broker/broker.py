@@ -10,7 +10,7 @@ from random import Random
 from penstock.blob import BlobStorage
 from penstock.broker.buffered_transactions import BufferedCommits
 from penstock.broker.consumers import Consumers, TopicPartition
-from penstock.broker.errors import StorageGroupMissingError, TopicExistsError, UnknownTopicError
+from penstock.broker.errors import PartitionElsewhereError, StorageGroupMissingError, TopicExistsError, UnknownTopicError
 from penstock.broker.groups.consumer_coordinator import ConsumerCoordinator
 from penstock.broker.groups.coordinator import GroupCoordinator
 from penstock.broker.groups.expiry import Expiry
@@ -22,6 +22,7 @@ from penstock.broker.namespace import Namespace, Tree
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import LedNodes
 from penstock.broker.partition_broker import PartitionBroker
+from penstock.broker.partition_status import PartitionStatus
 from penstock.broker.probe import BrokerReading
 from penstock.broker.queue_agent import Exporter, QueueAgent, StaticExports
 from penstock.broker.registrations import Registrations
@@ -226,6 +227,17 @@ class Broker(PartitionBroker):
             if not damages[-1].is_none:
                 await self.tablets.give_up_lost(tablet_id)
         return TabletDamage.of_all(damages)
+
+    def status(self, topic: Topic, number: int) -> PartitionStatus:
+        """The figures of a partition, wherever it is. Raises what `partition` raises if they are not known."""
+        try:
+            return PartitionStatus.of(self.partition(topic, number))
+        except PartitionElsewhereError:
+            nodes = self._led_nodes
+            status = None if nodes is None else nodes.status_of(topic.tablets[number], number)
+            if status is None:
+                raise
+            return status
 
     def _check_here(self, topic: Topic) -> None:
         """Raise PartitionElsewhereError if part of a topic is on another node."""

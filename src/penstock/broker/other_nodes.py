@@ -7,6 +7,7 @@ from typing import Protocol
 
 from penstock.broker.catalog import TabletSpread
 from penstock.broker.consumers import TopicPartition
+from penstock.broker.partition_status import PartitionStatus
 from penstock.queue import SourceWrite
 
 
@@ -41,6 +42,10 @@ class LedNodes(OtherNodes, TabletSpread, Protocol):
 
     async def erase(self, tablets: Sequence[tuple[int, int | None]]) -> None:
         """Stop tablets of these groups wherever they run, and delete all their data. UnavailableError if that fails now."""
+        ...
+
+    def status_of(self, tablet_id: int, number: int) -> PartitionStatus | None:
+        """The figures of a partition on another node, a moment old; None if they are not known."""
         ...
 
     async def mark(self, place: TopicPartition, tablet_id: int, marker: bytes, source: SourceWrite) -> None:

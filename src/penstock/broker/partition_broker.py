@@ -126,9 +126,10 @@ class PartitionBroker:
             await confirmations.confirm()
 
     def data_directories(self) -> list[Path]:
-        """The data directories of the topics' storage group, one per disk."""
+        """The data directories of the topics' storage group, one for each disk of this node."""
         groups = [group for group in self.tablets.storage.groups() if group.id == self.options.group]
-        return [group.vdisk_directory(order) for group in groups for order in range(len(group.disks))]
+        paths = (group.vdisk_directory(order) for group in groups for order in range(len(group.disks)))
+        return [path for path in paths if path.is_absolute()]
 
     async def produce(self, topic: Topic, number: int, raw: Buffer) -> Produced:
         """Store one batch in a partition; it is durable when this returns. Duplicates of an idempotent producer are dropped."""

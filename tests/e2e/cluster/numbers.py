@@ -1,4 +1,4 @@
-"""A stock client that writes numbers while nodes fail, and what became of them."""
+"""A stock client that writes numbers to partitions on all nodes while these fail, and what became of them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import threading
 import time
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.cluster.running_cluster import until
 
 TOPIC = "orders"
 OTHER_TOPIC = "payloads"
-MORE = 100  # messages between two faults, at least
+PARTITIONS = 6
+MORE = 20  # messages of each partition between two faults, at least
 
 
 class Writer:
-    """An idempotent producer that writes numbers until it is told to end."""
+    """An idempotent producer that writes numbers to all partitions in turn until it is told to end."""
 
     def __init__(self, bootstrap: str, *, request_timeout_ms: int = 30_000) -> None:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -31,23 +35,27 @@ class Writer:
                 "log_level": 0,
             }
         )
-        self.acknowledged: list[int] = []
+        self.acknowledged: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
         self.failed: list[str] = []
-        self._told_at = time.monotonic()
+        self._told_at = dict.fromkeys(range(PARTITIONS), time.monotonic())
         self._longest_s = 0.0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def go_on(self, timeout_s: float = 30.0) -> None:
-        """Wait for more acknowledgements."""
-        wanted = len(self.acknowledged) + MORE
-        until("no more is acknowledged", lambda: len(self.acknowledged) >= wanted or self.failed, timeout_s)
+        """Wait for more acknowledgements of every partition."""
+        wanted = {partition: len(told) + MORE for partition, told in self.acknowledged.items()}
+
+        def is_done() -> bool:
+            return bool(self.failed) or all(len(self.acknowledged[at]) >= count for at, count in wanted.items())
+
+        until("no more is acknowledged", is_done, timeout_s)
         assert not self.failed
 
     def longest_pause(self) -> float:
-        """The longest time without an acknowledgement since it was last asked for."""
-        found, self._longest_s = max(self._longest_s, time.monotonic() - self._told_at), 0.0
+        """The longest time without an acknowledgement of any one partition since it was last asked for."""
+        found, self._longest_s = max(self._longest_s, time.monotonic() - min(self._told_at.values())), 0.0
         return found
 
     def end(self) -> None:
@@ -61,7 +69,7 @@ class Writer:
         number = 0
         while not self._ending.is_set():
             try:
-                self._producer.produce(TOPIC, str(number), partition=0, on_delivery=self._told)
+                self._producer.produce(TOPIC, str(number), partition=number % PARTITIONS, on_delivery=self._told)
                 number += 1
             except BufferError:
                 pass  # it is full of what waits for a node
@@ -71,9 +79,10 @@ class Writer:
         if error is not None:
             self.failed.append(str(error))
             return
-        now = time.monotonic()
-        self._longest_s, self._told_at = max(self._longest_s, now - self._told_at), now
-        self.acknowledged.append(int(message.value() or b""))
+        now, partition = time.monotonic(), message.partition()
+        assert partition is not None
+        self._longest_s, self._told_at[partition] = max(self._longest_s, now - self._told_at[partition]), now
+        self.acknowledged[partition].append(int(message.value() or b""))
 
 
 def write_more(bootstrap: str, messages: int) -> None:
@@ -86,24 +95,35 @@ def write_more(bootstrap: str, messages: int) -> None:
 
 def check_numbers(writer: Writer, bootstrap: str) -> None:
     """Everything that was acknowledged is there, once and in order."""
-    read = read_all(bootstrap)
-    assert len(set(read)) == len(read), "a message is there twice"
-    assert set(writer.acknowledged) <= set(read), "an acknowledged message is lost"
-    assert read == sorted(read)
+    for partition, read in read_all(bootstrap).items():
+        assert len(set(read)) == len(read), f"a message of partition {partition} is there twice"
+        assert set(writer.acknowledged[partition]) <= set(read), f"an acknowledged message of partition {partition} is lost"
+        assert read == sorted(read)
 
 
-def read_all(bootstrap: str) -> list[int]:
-    """Every message of the topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False, "log_level": 0})
-    partition = TopicPartition(TOPIC, 0, 0)
-    _, end = consumer.get_watermark_offsets(partition, timeout=20)
-    consumer.assign([partition])
-    read: list[int] = []
+def read_all(bootstrap: str) -> dict[int, list[int]]:
+    """Every message of the topic by partition, read by a group of one member."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    partitions = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
+    ends = [consumer.get_watermark_offsets(partition, timeout=20)[1] for partition in partitions]
+    consumer.subscribe([TOPIC])
+    read: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
 
     def look() -> bool:
-        read.extend(int(message.value() or b"") for message in consumer.consume(1000, 0.5) if message.error() is None)
-        return len(read) >= end
+        for message in consumer.consume(1000, 0.5):
+            if message.error() is None:
+                read[message.partition() or 0].append(int(message.value() or b""))
+        return all(len(read[partition]) >= end for partition, end in enumerate(ends))
 
     until("not everything is read", look, 60.0)
+    consumer.commit(asynchronous=False)
     consumer.close()
     return read

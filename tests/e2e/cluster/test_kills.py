@@ -1,11 +1,15 @@
-"""Three nodes with a mirror-3 group under load of a stock client: the node that runs the broker is killed -9, started again, and
-then another; one is stopped for a while, and says nothing that is out of date when it goes on. Everything acknowledged is there
-once, in order."""
+"""Three nodes with a mirror-3 group under load of a stock client, each with partitions: the node that leads is killed -9, started
+again, and then another; one is stopped for a while, and says nothing that is out of date when it goes on. Everything acknowledged
+is there once, in order."""
 
 from __future__ import annotations
 
 import signal
+from functools import partial
 from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from penstock.kafka.protocol import decode_response, keys
 from penstock.kafka.protocol.fetch import FetchResponse
@@ -15,19 +19,65 @@ from penstock.kafka.protocol.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from tests.e2e.cluster.numbers import TOPIC, Writer, check_numbers
+from tests.e2e.cluster.numbers import PARTITIONS, TOPIC, Writer, check_numbers
 from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
 from tests.e2e.kafka.raw_client import RawClient, fetch_request
 
 FETCH_VERSION, LIST_OFFSETS_VERSION = 11, 1
 
 
-def ask(client: RawClient, key: int) -> None:
-    """Ask for the end of the partition, or for what is there from offset 0."""
+def leaders(cluster: RunningCluster) -> dict[int, int]:
+    """The number of the node that leads each partition, by the metadata of some node."""
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0}).list_topics(TOPIC, timeout=20)
+    numbers = {cluster.kafka_port(number): number for number in cluster.nodes}
+    ports = {broker.id: broker.port for broker in metadata.brokers.values()}
+    led = metadata.topics[TOPIC].partitions.values()
+    return {partition.id: numbers[ports[partition.leader]] for partition in led if ports.get(partition.leader) in numbers}
+
+
+def check_spread(cluster: RunningCluster) -> None:
+    """Partitions are on all nodes; a transaction, a setting and a deletion reach all of them, whichever node is asked."""
+    until("all nodes lead partitions", lambda: set(leaders(cluster).values()) == set(cluster.nodes))
+    bootstrap: dict[str, str | int | float] = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
+    admin = AdminClient(bootstrap)
+    admin.create_topics([NewTopic("sums", PARTITIONS)])["sums"].result(30)
+    producer = Producer({**bootstrap, "transactional.id": "adder"})
+    producer.init_transactions(30)
+    for value, end in (("kept", producer.commit_transaction), ("dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce("sums", value, partition=partition)
+        producer.flush(30)
+        end(30)
+    consumer = Consumer({**bootstrap, "group.id": "sums", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition("sums", partition, 0) for partition in range(PARTITIONS)])
+    read = [message for _ in range(PARTITIONS) for message in consumer.consume(1, 20.0)]
+    assert [message.value() for message in read] == [b"kept"] * PARTITIONS
+    assert not consumer.consume(1, 0.5)
+    consumer.close()
+    entry = ConfigEntry("max.message.bytes", "100", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "sums", incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    for partition in range(PARTITIONS):
+        until("the setting is not everywhere", partial(is_too_large, cluster, partition))
+    admin.delete_topics(["sums"])["sums"].result(30)
+
+
+def is_too_large(cluster: RunningCluster, partition: int) -> bool:
+    """Whether a partition refuses a message of 1000 bytes."""
+    refused: list[bool] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    producer.produce("sums", bytes(1000), partition=partition, on_delivery=lambda error, _: refused.append(error is not None))
+    producer.flush(20)
+    return refused == [True]
+
+
+def ask(client: RawClient, key: int, partition: int) -> None:
+    """Ask for the end of a partition, or for what is there from offset 0."""
     if key == keys.FETCH:
-        client.send(key, FETCH_VERSION, fetch_request(TOPIC, 0, max_bytes=1000))
+        client.send(key, FETCH_VERSION, fetch_request(TOPIC, 0, max_bytes=1000, partition=partition))
     else:
-        latest = ListOffsetsPartition(partition_index=0, timestamp=-1)
+        latest = ListOffsetsPartition(partition_index=partition, timestamp=-1)
         topic = ListOffsetsTopic(name=TOPIC, partitions=[latest])
         client.send(key, LIST_OFFSETS_VERSION, ListOffsetsRequest(replica_id=-1, topics=[topic]))
 
@@ -46,14 +96,17 @@ def error_of(key: int, frame: bytes) -> int:
 def check_stopped_node_says_nothing_old(cluster: RunningCluster, writer: Writer) -> None:
     """A node is stopped, another takes over, and then the first finds requests in its sockets."""
     active = cluster.active()
+    led = until("it leads no partition", lambda: [at for at, number in leaders(cluster).items() if number == active])[0]
     with RawClient(cluster.kafka_port(active)) as asking, RawClient(cluster.kafka_port(active)) as fetching:
         for client, key in ((asking, keys.LIST_OFFSETS), (fetching, keys.FETCH)):
-            ask(client, key)
-            assert client.receive_frame(), "it answers while it serves"
+            ask(client, key, led)
+            frame = client.receive_frame()
+            assert frame, "it answers while it serves"
+            assert error_of(key, frame) == 0
         process = cluster.nodes[active].process
         process.send_signal(signal.SIGSTOP)
-        ask(asking, keys.LIST_OFFSETS)
-        ask(fetching, keys.FETCH)
+        ask(asking, keys.LIST_OFFSETS, led)
+        ask(fetching, keys.FETCH, led)
         until("no other node serves", lambda: cluster.active() != active)
         writer.go_on()
         process.send_signal(signal.SIGCONT)
@@ -67,6 +120,7 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
     with running_cluster(tmp_path) as cluster:
         writer = Writer(cluster.bootstrap, request_timeout_ms=3_000)
         writer.go_on()
+        check_spread(cluster)
         first = cluster.active()
         cluster.kill(first)
         writer.go_on()

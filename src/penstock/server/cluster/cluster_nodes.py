@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.broker import Tablets, TopicPartition
+from penstock.broker import PartitionStatus, Tablets, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.coordination import Coordination
 from penstock.core.errors import UnavailableError
@@ -75,6 +75,10 @@ class LedClusterNodes(ClusterNodes):
             else:
                 await self._client.erase(owner, owned)
         self._client.forget({tablet_id for tablet_id, _ in tablets})
+
+    def status_of(self, tablet_id: int, number: int) -> PartitionStatus | None:
+        """See LedNodes."""
+        return self._client.statuses.get((tablet_id, number))
 
     async def mark(self, place: TopicPartition, tablet_id: int, marker: bytes, source: SourceWrite) -> None:
         """See LedNodes."""

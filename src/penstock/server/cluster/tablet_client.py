@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from penstock.broker import TopicPartition
+from penstock.broker import PartitionStatus, TopicPartition
 from penstock.coordination import Coordination
 from penstock.core.errors import UnavailableError
 from penstock.interconnect import CallStatus, Reply
@@ -20,7 +20,6 @@ from penstock.server.cluster.tablet_service import (
     TABLETS_DESTINATION,
     EraseCall,
     HostCall,
-    PartitionStatus,
     ReleaseCall,
     TabletMethod,
     TabletService,

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.broker import PartitionBroker, Tablets, Topic, TopicPartition
+from penstock.broker import PartitionBroker, PartitionStatus, Tablets, Topic, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.coordination import Coordination
 from penstock.core.errors import UnavailableError
@@ -73,17 +73,6 @@ class MarkCall(msgspec.Struct, frozen=True, array_like=True):
     contiguous: bool
 
 
-class PartitionStatus(msgspec.Struct, frozen=True, array_like=True):
-    """A partition as its owner has it."""
-
-    tablet_id: int
-    number: int
-    generation: int
-    start_offset: int
-    end_offset: int
-    size: int
-
-
 class TabletService:
     """Serves these calls. `broker` is what this node runs; None while it has no catalog."""
 
@@ -137,18 +126,7 @@ class TabletService:
 
     def statuses(self) -> list[PartitionStatus]:
         """All partitions that are served here."""
-        generations = self._tablets.generations()
-        return [
-            PartitionStatus(
-                partition.tablet.id,
-                partition.number,
-                generations.get(partition.tablet.id, 0),
-                partition.start_offset,
-                partition.end_offset,
-                partition.size,
-            )
-            for partition in self._tablets.partitions()
-        ]
+        return [PartitionStatus.of(partition) for partition in self._tablets.partitions()]
 
     async def _topic_of(self, tablet_id: int, wait_s: float) -> Topic | None:
         """The topic of a tablet, once the catalog here knows it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -85,13 +86,11 @@ class ConsumerPositions:
         if position is not None:
             committed_ms = None if position.commit_time_ms == NEVER else position.commit_time_ms
             place = place._replace(position=position.offset, committed_ms=committed_ms)
-        try:
-            partition = None if topic is None else self._broker.partition(topic, number)
-        except PenstockError:
-            partition = None
-        if partition is not None:
-            lag = None if position is None else self._context.figures.lag(partition, position.offset)
-            place = place._replace(start=partition.start_offset, end=partition.end_offset, lag=lag)
+        if topic is not None:
+            with suppress(PenstockError):
+                status = self._broker.status(topic, number)
+                lag = None if position is None else self._context.figures.lag_at(topic, number, position.offset)
+                place = place._replace(start=status.start_offset, end=status.end_offset, lag=lag)
         return self._view(place)
 
     def _view(self, place: _Place) -> PositionView:

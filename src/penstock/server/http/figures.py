@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.broker import INTERNAL_TOPICS, Broker, Position, Topic, TopicPartition
+from penstock.broker import INTERNAL_TOPICS, Broker, PartitionElsewhereError, Position, Topic, TopicPartition
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
@@ -167,10 +167,14 @@ class Figures:
     def topic(self, topic: Topic) -> TopicFigures:
         """The sums of one topic, as of now."""
         messages, size, last_ms = 0, 0, -1
-        for partition in self.partitions(topic):
-            messages += partition.message_count
-            size += partition.size
-            last_ms = max(last_ms, partition.max_timestamp)
+        for number in range(topic.partitions):
+            try:
+                status = self._broker.status(topic, number)
+            except PenstockError:
+                continue
+            messages += status.message_count
+            size += status.size
+            last_ms = max(last_ms, status.max_timestamp)
         return TopicFigures(messages, size, last_ms)
 
     def unread(self, topic: Topic) -> Iterator[tuple[str, int]]:
@@ -182,7 +186,7 @@ class Figures:
                         yield name, number
 
     def partitions(self, topic: Topic) -> Iterable[Partition]:
-        """The partitions of a topic that are served now."""
+        """The partitions of a topic that are served here now."""
         for number in range(topic.partitions):
             try:
                 yield self._broker.partition(topic, number)
@@ -203,11 +207,19 @@ class Figures:
         consumer = made.consumers.setdefault(name, ConsumerFigures())
         try:
             topic = self._broker.catalog.topic_by_id(queue.topic_id)
-            lag = self.lag(self._broker.partition(topic, queue.partition), position.offset)
+            lag = self.lag_at(topic, queue.partition, position.offset)
         except PenstockError:
             return
         made.readers.setdefault(topic.id, set()).add(name)
         consumer.add(topic.name, lag)
+
+    def lag_at(self, topic: Topic, number: int, position: int) -> Lag:
+        """The lag of a reader in a partition; of one on another node only the messages are known. Raises what `partition` of the
+        broker raises if not even these are."""
+        try:
+            return self.lag(self._broker.partition(topic, number), position)
+        except PartitionElsewhereError:
+            return Lag(self._broker.status(topic, number).messages_from(position))
 
     def lag(self, partition: Partition, position: int) -> Lag:
         """The lag of a reader at an offset."""

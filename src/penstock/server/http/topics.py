@@ -12,6 +12,7 @@ from penstock.broker import (
     INTERNAL_TOPICS,
     Operation,
     PartitionDamagedError,
+    PartitionStatus,
     ResourceKind,
     TabletDamage,
     Topic,
@@ -21,7 +22,6 @@ from penstock.broker import (
 )
 from penstock.broker.leases import Lease
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.figures import Snapshot, TopicFigures
@@ -262,7 +262,7 @@ class TopicResource(Resource):
     def _partition(self, topic: Topic, number: int) -> PartitionView:
         try:
             lease = self._broker.leases.holder(queue := TopicPartition(topic.id, number))
-            return _shown_partition(self._broker.partition(topic, number), queue, lease)
+            return _shown_partition(self._broker.status(topic, number), queue, lease)
         except PenstockError as error:
             nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
             return PartitionView(
@@ -299,7 +299,7 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
 
 
-def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease | None) -> PartitionView:
+def _shown_partition(partition: PartitionStatus, queue: TopicPartition, lease: Lease | None) -> PartitionView:
     head = partition.head_size
     latest_ms = partition.max_timestamp
     return PartitionView(
@@ -311,7 +311,7 @@ def _shown_partition(partition: Partition, queue: TopicPartition, lease: Lease |
         bytes=partition.size,
         head_bytes=head,
         body_bytes=partition.size - head,
-        bodies=len(partition.bodies),
+        bodies=partition.body_count,
         leader_epoch=partition.epoch,
         last_append_ms=None if latest_ms < 0 else latest_ms,
         leased_from=None if lease is None else lease.positions[queue],

@@ -208,13 +208,18 @@ class Survey:
         name, used_ms = consumer
         try:
             topic = self._broker.catalog.topic_by_id(queue.topic_id)
-            partition = self._broker.partition(topic, queue.partition)
+            status = self._broker.status(topic, queue.partition)
+            is_here = self._broker.tablets.hosts(status.tablet_id)
+            partition = self._broker.partition(topic, queue.partition) if is_here else None
         except PenstockError:
             return
         lag = lags.get((name, topic.name))
         if lag is None:
             lag = lags[name, topic.name] = Lag(name, topic.name)
         lag.used_ms = max(lag.used_ms, used_ms)
+        if partition is None:
+            lag.messages += status.messages_from(position.offset)  # no more is known of a partition on another node
+            return
         behind = backlog_of(partition, position.offset)
         if not behind.messages:
             return

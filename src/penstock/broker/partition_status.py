@@ -1,0 +1,44 @@
+"""A partition in figures, as the node that runs it tells the leader."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.queue import Partition
+
+
+class PartitionStatus(msgspec.Struct, frozen=True, array_like=True):
+    """The figures of a partition; of one on another node they are a moment old."""
+
+    tablet_id: int
+    number: int
+    epoch: int
+    start_offset: int
+    end_offset: int
+    stable_offset: int
+    message_count: int
+    size: int
+    head_size: int
+    body_count: int
+    max_timestamp: int
+
+    @classmethod
+    def of(cls, partition: Partition) -> PartitionStatus:
+        """The figures of a partition that is served here."""
+        return cls(
+            partition.tablet.id,
+            partition.number,
+            partition.epoch,
+            partition.start_offset,
+            partition.end_offset,
+            partition.stable_offset,
+            partition.message_count,
+            partition.size,
+            partition.head_size,
+            len(partition.bodies),
+            partition.max_timestamp,
+        )
+
+    def messages_from(self, position: int) -> int:
+        """How many offsets a reader at a position has before it."""
+        return max(self.end_offset - max(position, self.start_offset), 0)
