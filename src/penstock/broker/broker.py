@@ -239,6 +239,13 @@ class Broker(PartitionBroker):
                 raise
             return status
 
+    async def settled_start(self, topic: Topic, number: int) -> int:
+        """Where a partition begins once everything that was being deleted is gone, and leases of now are respected."""
+        tablet_id = topic.tablets[number]
+        if self._led_nodes is None or self.tablets.hosts(tablet_id):
+            return await self.partition(topic, number).trim(0)
+        return await self._led_nodes.settled_start(TopicPartition(topic.id, number), tablet_id)
+
     def _check_here(self, topic: Topic) -> None:
         """Raise PartitionElsewhereError if part of a topic is on another node."""
         for number, tablet_id in enumerate(topic.tablets):

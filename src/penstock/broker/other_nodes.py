@@ -48,6 +48,10 @@ class LedNodes(OtherNodes, TabletSpread, Protocol):
         """The figures of a partition on another node, a moment old; None if they are not known."""
         ...
 
+    async def settled_start(self, place: TopicPartition, tablet_id: int) -> int:
+        """Have the node of a partition learn what leases need now, and finish what it deletes. Returns where it begins then."""
+        ...
+
     async def mark(self, place: TopicPartition, tablet_id: int, marker: bytes, source: SourceWrite) -> None:
         """Write the end of a transaction to a partition on another node."""
         ...

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from penstock.broker import PartitionStatus, Tablets, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.coordination import Coordination
-from penstock.core.errors import UnavailableError
 from penstock.placement import Placement
 from penstock.queue import SourceWrite
 from penstock.server.cluster.tablet_client import TabletClient
@@ -80,11 +79,17 @@ class LedClusterNodes(ClusterNodes):
         """See LedNodes."""
         return self._client.statuses.get((tablet_id, number))
 
+    async def settled_start(self, place: TopicPartition, tablet_id: int) -> int:
+        """See LedNodes."""
+        return await self._client.settled_start(self._other_owner(tablet_id), place)
+
     async def mark(self, place: TopicPartition, tablet_id: int, marker: bytes, source: SourceWrite) -> None:
         """See LedNodes."""
+        await self._client.mark(self._other_owner(tablet_id), place, marker, source)
+
+    def _other_owner(self, tablet_id: int) -> int:
+        """The other node that owns a tablet. PartitionUnavailableError if there is none."""
         owner = self.owner_of(tablet_id)
-        if owner is None:
-            raise PartitionUnavailableError(f"tablet {tablet_id} is on no node yet; try again in a moment")
-        if owner == self.node_id:
-            raise UnavailableError(f"tablet {tablet_id} is starting; try again in a moment")
-        await self._client.mark(owner, place, marker, source)
+        if owner is None or owner == self.node_id:
+            raise PartitionUnavailableError(f"tablet {tablet_id} is starting; try again in a moment")
+        return owner

@@ -188,11 +188,13 @@ class ClusterMember:
                 log.error("a change of the leader's tables cannot be applied here: %s", error)
 
     def _stop_serving(self, broker: PartitionBroker) -> None:
+        self._service.refresh_floors = None
         if self._service.broker is broker:
             self._service.broker = None
 
     def _start_upkeep(self, broker: PartitionBroker) -> None:
         floors = FollowedFloors(self._leader_client, lambda: [state.tablet for state in self.tablets.states()], self._clock)
+        self._service.refresh_floors = floors.refresh
         broker.start_followed_upkeep(floors.needed_from, floors.leased_from, floors.refresh, floors.run())
 
     async def _listen(

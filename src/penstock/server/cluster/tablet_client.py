@@ -20,6 +20,7 @@ from penstock.server.cluster.tablet_service import (
     TABLETS_DESTINATION,
     EraseCall,
     HostCall,
+    PlaceCall,
     ReleaseCall,
     TabletMethod,
     TabletService,
@@ -86,6 +87,13 @@ class TabletClient:
             raise StaleEpochError(reply.reason)
         if reply.status is not CallStatus.OK:
             raise UnavailableError(f"node {node_id} has not written the marker: {reply.reason}")
+
+    async def settled_start(self, node_id: int, place: TopicPartition) -> int:
+        """Where a partition of another node begins, once that knows what leases need now."""
+        reply = await self._call(node_id, TabletMethod.SETTLE, PlaceCall(place.topic_id.bytes, place.partition), MARK_S)
+        if reply.status is not CallStatus.OK:
+            raise UnavailableError(f"node {node_id} does not tell where the partition begins: {reply.reason}")
+        return msgspec.msgpack.decode(reply.body, type=int)
 
     async def poll_statuses(self) -> None:
         """Keep `statuses` up to date until cancelled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Final
 from uuid import UUID
@@ -18,7 +18,7 @@ from penstock.coordination import Coordination
 from penstock.core.errors import UnavailableError
 from penstock.interconnect import Handler, Interconnect, Parts, ServedCall
 from penstock.placement import HostOrder, TabletState
-from penstock.queue import SourceWrite
+from penstock.queue import Partition, SourceWrite
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class TabletMethod(IntEnum):
     ERASE = 4
     MARK = 5
     STATUSES = 6
+    SETTLE = 7
 
 
 class HostCall(msgspec.Struct, frozen=True, array_like=True):
@@ -61,6 +62,13 @@ class EraseCall(msgspec.Struct, frozen=True, array_like=True):
     tablets: list[tuple[int, int | None]]
 
 
+class PlaceCall(msgspec.Struct, frozen=True, array_like=True):
+    """A partition."""
+
+    topic_id: bytes
+    partition: int
+
+
 class MarkCall(msgspec.Struct, frozen=True, array_like=True):
     """The end of a transaction for a partition."""
 
@@ -81,6 +89,7 @@ class TabletService:
         self._tablets = tablets
         self._revision = 0  # of the leader key of the last leader that called
         self.broker: PartitionBroker | None = None
+        self.refresh_floors: Callable[[], Awaitable[None]] | None = None  # while this node follows
         handlers: dict[int, Handler] = {
             TabletMethod.HOST: self._serve_host,
             TabletMethod.RELEASE: self._serve_release,
@@ -88,6 +97,7 @@ class TabletService:
             TabletMethod.ERASE: self._serve_erase,
             TabletMethod.MARK: self._serve_mark,
             TabletMethod.STATUSES: self._serve_statuses,
+            TabletMethod.SETTLE: self._serve_settle,
         }
         # None of them may stop midway: a tablet that was being stopped would run on unknown to all.
         interconnect.service.register(TABLETS_DESTINATION, handlers, cancels=False)
@@ -176,12 +186,22 @@ class TabletService:
 
     async def _serve_mark(self, call: ServedCall) -> Parts:
         asked = msgspec.msgpack.decode(call.body or b"", type=MarkCall)
-        if self.broker is None:
-            raise PartitionUnavailableError("this node starts; try again in a moment")
-        place = TopicPartition(UUID(bytes=asked.topic_id), asked.partition)
-        partition = self.broker.partition(self.broker.catalog.topic_by_id(place.topic_id), place.partition)
+        partition = self._partition(asked.topic_id, asked.partition)
         await partition.mark(asked.marker, SourceWrite(asked.source, asked.seqno, asked.epoch, contiguous=asked.contiguous))
         return ()
+
+    async def _serve_settle(self, call: ServedCall) -> Parts:
+        asked = msgspec.msgpack.decode(call.body or b"", type=PlaceCall)
+        partition = self._partition(asked.topic_id, asked.partition)
+        if self.refresh_floors is None:
+            raise UnavailableError("this node does not follow the leader yet; try again in a moment")
+        await self.refresh_floors()
+        return (encode(await partition.trim(0)),)
+
+    def _partition(self, topic_id: bytes, number: int) -> Partition:
+        if self.broker is None:
+            raise PartitionUnavailableError("this node starts; try again in a moment")
+        return self.broker.partition(self.broker.catalog.topic_by_id(UUID(bytes=topic_id)), number)
 
     def _serve_statuses(self, call: ServedCall) -> Parts:
         return (encode(self.statuses()),)

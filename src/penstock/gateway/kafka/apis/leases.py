@@ -24,7 +24,6 @@ from penstock.kafka.protocol.private_leases import (
     TakeLeaseRequest,
     TakeLeaseResponse,
 )
-from penstock.queue import Partition
 
 DENIED = "only who may read a topic may hold it"
 
@@ -34,17 +33,18 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
     if not all(may_topic(call, Operation.READ, topic.topic_id) for topic in request.topics):
         return TakeLeaseResponse(error_code=errors.TOPIC_AUTHORIZATION_FAILED, error_message=DENIED)
     try:
-        partitions = _partitions(call, request.topics)
+        broker = call.node.coordinator
+        topics = {topic.topic_id: find_topic(call.node, topic.topic_id) for topic in request.topics}
         positions = {
             TopicPartition(UUID(bytes=topic.topic_id), leased.partition): leased.offset
             for topic in request.topics
             for leased in topic.partitions
         }
-        lease = await call.node.coordinator.leases.take(
-            _key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions
-        )
-        # A trim that began before the lease may still be in flight. Trimming to 0 waits for it and returns the start after it.
-        starts = {queue: await partition.trim(0) for queue, partition in partitions.items()}
+        for queue in positions:
+            broker.status(topics[queue.topic_id.bytes], queue.partition)  # refuses what is not there, before anything is kept
+        lease = await broker.leases.take(_key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions)
+        # A trim that began before the lease may still be in flight: it is waited for.
+        starts = {queue: await broker.settled_start(topics[queue.topic_id.bytes], queue.partition) for queue in positions}
     except PenstockError as error:
         return TakeLeaseResponse(error_code=topic_code(error), error_message=str(error))
     return TakeLeaseResponse(granted_ms=_granted_ms(call, lease), topics=[_begins(topic, starts) for topic in request.topics])
@@ -78,15 +78,6 @@ def _granted_ms(call: Call, lease: Lease) -> int:
 
 def _key(call: Call, lease_id: bytes) -> LeaseKey:
     return LeaseKey(UUID(bytes=lease_id), call.user)
-
-
-def _partitions(call: Call, topics: list[LeasedTopic]) -> dict[TopicPartition, Partition]:
-    partitions: dict[TopicPartition, Partition] = {}
-    for named in topics:
-        topic = find_topic(call.node, named.topic_id)
-        for leased in named.partitions:
-            partitions[TopicPartition(topic.id, leased.partition)] = call.node.broker.partition(topic, leased.partition)
-    return partitions
 
 
 def _begins(topic: LeasedTopic, starts: dict[TopicPartition, int]) -> LeasedTopic:
