@@ -69,6 +69,13 @@ def parser() -> argparse.ArgumentParser:
         parents=[parent],
     )
     add_group.add_argument("--kind", choices=KINDS, default=None, help="its kind (default: that of the cluster)")
+    actions.add_parser(
+        "raise-level",
+        help="allow what all nodes know since they were upgraded",
+        description="Raise the feature level of the cluster to the highest that all of its nodes know. Until then the version "
+        "before can be started again; afterwards it cannot. All nodes must run.",
+        parents=[parent],
+    )
     return command
 
 
@@ -85,7 +92,7 @@ def _add_node_options(init: argparse.ArgumentParser) -> None:
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
-    actions = {"init": _init, "show": _show, "recover": _recover, "add-group": _add_group}
+    actions = {"init": _init, "show": _show, "recover": _recover, "add-group": _add_group, "raise-level": _raise_level}
     return run_connected(actions[arguments.action], arguments)
 
 
@@ -162,19 +169,31 @@ async def _show(coordination: Coordination, _: argparse.Namespace, output: Outpu
 async def _recover(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
     from penstock.server.cluster.recovery import recover
 
-    identity, groups = await recover(coordination, cluster_config(arguments), arguments.data_dir)
+    recovered = await recover(coordination, cluster_config(arguments), arguments.data_dir)
+    identity, groups, unread = recovered
     if output.as_json:
-        output.document({**_identity_fields(identity), "recoveries": identity.recoveries, "groups": groups})
+        output.document(
+            {**_identity_fields(identity), "recoveries": identity.recoveries, "groups": groups, "disks_not_read": unread}
+        )
     output.say(
         f"cluster {identity.name} is rebuilt: id {identity.cluster_id}, {len(groups)} storage groups, for the"
         f" {identity.recoveries}. time; start its nodes"
     )
+    if unread:
+        output.say(
+            f"not read, for their data directories were not named: {', '.join(unread)} (NODE:DISK); if a VDisk was moved since "
+            "those that were read were written, they know of it, and it holds as soon as their nodes run"
+        )
 
 
 async def _add_group(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
     wanted = {} if arguments.kind is None else {"erasure": arguments.kind}
     answer = await ask_leader(coordination, "make-group", wanted, TIMEOUT_S)
     show_answer(output, answer)
+
+
+async def _raise_level(coordination: Coordination, _: argparse.Namespace, output: Output) -> None:
+    show_answer(output, await ask_leader(coordination, "raise-level", {}, TIMEOUT_S))
 
 
 def _identity_fields(identity: ClusterIdentity) -> dict[str, object]:

@@ -14,6 +14,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from penstock.cli.etcd_options import ask_leader
+from penstock.cli.failure import CommandError
 from penstock.coordination import (
     ClusterIdentity,
     Coordination,
@@ -31,6 +33,7 @@ from penstock.server import BadSettingError, DirectoryInUseError, DirectoryMisma
 from penstock.server.cluster import node as cluster_node
 from penstock.server.cluster.conversion import convert
 from penstock.server.cluster.directory import ClusterDirectory
+from penstock.server.cluster.feature_level import RAISE_LEVEL
 from penstock.server.cluster.groups import group_of_new_topics
 from penstock.server.cluster.node import ClusterNode
 from penstock.server.data_directory import node_secret
@@ -178,6 +181,37 @@ def test_a_node_with_certificates_is_refused_by_a_cluster_without(etcd: EtcdClus
         )
         await refused(secured, ConfigError, r"this node speaks TLS with other nodes, and node 1 \(n1\) does not")
         await first.stop()
+
+    asyncio.run(test())
+
+
+def test_the_feature_level_is_raised_when_all_nodes_know_a_higher_one(
+    etcd: EtcdCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(number: int, level_max: int) -> ClusterNode:
+        monkeypatch.setattr(cluster_node, "FEATURE_LEVEL_MAX", level_max)
+        return await ClusterNode.start(config(etcd, "levels", tmp_path / f"n{number}", f"n{number}"))
+
+    async def test() -> None:
+        async def ask() -> str:
+            return await ask_leader(operator, RAISE_LEVEL, {}, 20.0)
+
+        await create(etcd, "levels")
+        operator = connected(etcd, "levels")
+        await operator.open()
+        new, old = await start(1, 2), await start(2, 1)
+        with pytest.raises(CommandError, match=r"node 2 \(n2, version .*\) knows no higher one; upgrade all nodes first"):
+            await ask()
+        await old.stop()
+        with pytest.raises(CommandError, match=r"node 2 \(n2\) is away; start it, or remove it"):
+            await ask()
+        upgraded = await start(2, 2)
+        assert "at feature level 2" in await ask()
+        await upgraded.stop()
+        monkeypatch.setattr(cluster_node, "FEATURE_LEVEL_MAX", 1)
+        await refused(config(etcd, "levels", tmp_path / "n2", "n2"), ConfigError, "at feature level 2, and this version")
+        await new.stop()
+        await operator.close()
 
     asyncio.run(test())
 

@@ -64,6 +64,8 @@ def test_nodes_disks_machines_and_etcd_are_replaced(tmp_path: Path) -> None:
         replace_lost_machine(cluster, standby)
         members = sorted(cluster.nodes)
         assert left not in members
+        level = cluster.run("cluster", "raise-level")
+        assert (level[0], "knows no higher one; upgrade all nodes first" in level[2]) == (1, True), level
         for number in members:
             assert cluster.nodes.pop(number).stop() == 0
         cluster.etcd.stop()
@@ -74,5 +76,6 @@ def test_nodes_disks_machines_and_etcd_are_replaced(tmp_path: Path) -> None:
         etcd = ("--etcd", cluster.etcd.urls[0], "--name", NAME)
         recovered = penstock("cluster", "recover", *etcd, "--data-dir", str(tmp_path / "n4"))
         assert b"is rebuilt" in recovered.stdout, recovered.stderr
+        assert b"not read, for their data directories were not named: " in recovered.stdout
         cluster.start_all(members)
         assert cluster.use("consume", "t").split() == ["first", "second"]

@@ -4,7 +4,8 @@ DATA/lock                       held by the process that works here
 DATA/cluster.json               {"format": 1, "directory_id": …, "cluster_id": …, "node_id": 2, "incarnation": …,
                                  "disks": ["disk0"]}
                                 cluster_id and node_id are missing until the cluster has given this directory an id
-DATA/coordination.mark          {"format": 1, "cluster_id": …, "recoveries": 0, "store_id": …, "revision": …}
+DATA/coordination.mark          {"format": 1, "cluster_id": …, "recoveries": 0, "store_id": …, "revision": …,
+                                 "feature_level": 1}
 DATA/disk0/                     the disks, unless they are elsewhere
 """
 
@@ -89,9 +90,15 @@ class ClusterDirectory:
             return None
         return ClusterMark(fields["cluster_id"], fields["recoveries"], Position(fields["store_id"], fields["revision"]))
 
-    def keep_mark(self, mark: ClusterMark) -> None:
-        """Keep what was seen of the store, so that an older one is recognized."""
+    def feature_level(self) -> int:
+        """The feature level of the cluster that this node saw last."""
+        fields = read_fields(self.path / MARK_NAME, {}) or {}
+        return int(fields.get("feature_level", 1))
+
+    def keep_mark(self, mark: ClusterMark, feature_level: int = 1) -> None:
+        """Keep what was seen of the store, so that an older one is recognized, and a lost one rebuilt."""
         fields = {
+            "feature_level": feature_level,
             "cluster_id": mark.cluster_id,
             "recoveries": mark.recoveries,
             "store_id": mark.position.store_id,

@@ -27,7 +27,7 @@ from penstock.coordination import (
     MemberRecord,
 )
 from penstock.core.clock import SystemClock
-from penstock.core.errors import ConfigError, PenstockError
+from penstock.core.errors import PenstockError
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, TlsFiles
 from penstock.placement import PlacementRequests
 from penstock.server.broker_host import (
@@ -44,6 +44,13 @@ from penstock.server.cluster.connection import connect_coordination
 from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.disks import NodeDisks
+from penstock.server.cluster.feature_level import (
+    FEATURE_LEVEL_MAX,
+    FEATURE_LEVEL_MIN,
+    RAISE_LEVEL,
+    check_feature_level,
+    raise_level,
+)
 from penstock.server.cluster.groups import ClusterGroups, group_of_new_topics, system_group
 from penstock.server.cluster.joining import check_members
 from penstock.server.cluster.known_nodes import known_nodes
@@ -62,8 +69,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FEATURE_LEVEL_MIN: Final = 1
-FEATURE_LEVEL_MAX: Final = 1
 STEP_S: Final = 0.25
 MARK_S: Final = 5.0
 RETRY_S: Final = 1.0
@@ -128,7 +133,7 @@ class ClusterNode:
     async def _join(self, identity: ClusterIdentity) -> None:
         """Get the id of this node, and mark the directory and its disks."""
         config, directory = self.config, self._directory
-        check_feature_level(identity)
+        check_feature_level(identity, FEATURE_LEVEL_MAX)
         name = config.node_name or socket.gethostname().partition(".")[0]
         node_id = await self._coordination.claim_node_id(
             name,
@@ -137,7 +142,7 @@ class ClusterNode:
             known_id=directory.node_id,
             above=_highest_id(self._coordination),
         )
-        await asyncio.to_thread(directory.keep_mark, self._coordination.mark)
+        await asyncio.to_thread(directory.keep_mark, self._coordination.mark, identity.feature_level)
         await asyncio.to_thread(directory.join, identity.cluster_id, node_id)
         disks = NodeDisks(
             directory.disks,
@@ -207,6 +212,7 @@ class ClusterNode:
         self._observatory = self._observe_standby()
         self._controller = GroupController(coordination, self._groups, self._clock)
         self._controller.answers.update(PlacementRequests(coordination, lambda: self._member.placement).answers)
+        self._controller.answers[RAISE_LEVEL] = partial(raise_level, coordination)
         self._role = BrokerRole(
             node_id,
             coordination,
@@ -312,10 +318,10 @@ class ClusterNode:
     async def _keep_mark(self) -> None:
         kept = None
         while True:
-            mark = self._coordination.mark
+            mark, level = self._coordination.mark, self._coordination.identity.feature_level
             if mark != kept and self._coordination.status.is_usable:
                 try:
-                    await asyncio.to_thread(self._directory.keep_mark, mark)
+                    await asyncio.to_thread(self._directory.keep_mark, mark, level)
                     kept = mark
                 except PenstockError as error:
                     log.warning("what this node saw of etcd cannot be kept, trying again: %s", error)
@@ -427,15 +433,6 @@ class ClusterNode:
         active = self._role.active_node
         address = next((m.addresses.get("http") for m in self._coordination.members() if m.node_id == active), None)
         return "no node serves now" if address is None else f"node {active} serves, at {address}"
-
-
-def check_feature_level(identity: ClusterIdentity) -> None:
-    """ConfigError if this version cannot be part of the cluster."""
-    if not FEATURE_LEVEL_MIN <= identity.feature_level <= FEATURE_LEVEL_MAX:
-        raise ConfigError(
-            f"the cluster {identity.name} is at feature level {identity.feature_level}, and this version of Penstock knows "
-            f"{FEATURE_LEVEL_MIN} to {FEATURE_LEVEL_MAX}; use a version that fits"
-        )
 
 
 def _highest_id(coordination: Coordination) -> int:
