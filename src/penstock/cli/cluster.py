@@ -6,7 +6,7 @@ import argparse
 import socket
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected, show_answer
@@ -62,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         help="the data directory of a node; may be repeated",
     )
+    _add_requests(actions, parent)
+    return command
+
+
+def _add_requests(actions: Any, parent: CommandParser) -> None:
+    """What the leader is asked for."""
     add_group = actions.add_parser(
         "add-group",
         help="create another storage group",
@@ -76,7 +82,6 @@ def parser() -> argparse.ArgumentParser:
         "before can be started again; afterwards it cannot. All nodes must run.",
         parents=[parent],
     )
-    return command
 
 
 def _add_node_options(init: argparse.ArgumentParser) -> None:

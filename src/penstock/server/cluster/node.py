@@ -210,9 +210,7 @@ class ClusterNode:
         )
         self._peers = self._groups.peers = Peers(node_id, coordination, self._interconnect, self._clock)
         self._observatory = self._observe_standby()
-        self._controller = GroupController(coordination, self._groups, self._clock)
-        self._controller.answers.update(PlacementRequests(coordination, lambda: self._member.placement).answers)
-        self._controller.answers[RAISE_LEVEL] = partial(raise_level, coordination)
+        self._controller = self._new_controller()
         self._role = BrokerRole(
             node_id,
             coordination,
@@ -264,6 +262,13 @@ class ClusterNode:
         )
         self._closing.push_async_callback(member.stop)
         return member
+
+    def _new_controller(self) -> GroupController:
+        """What decides about groups, with all that operators may ask the leader for."""
+        controller = GroupController(self._coordination, self._groups, self._clock)
+        controller.answers.update(PlacementRequests(self._coordination, lambda: self._member.placement).answers)
+        controller.answers[RAISE_LEVEL] = partial(raise_level, self._coordination)
+        return controller
 
     def _open_storage(self) -> BlobStorage:
         """The storage, which confirms tablets of this node until the broker has given its last answer."""
