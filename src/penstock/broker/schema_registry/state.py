@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,10 +19,11 @@ from penstock.broker.schema_registry.records import (
     NOOP,
     NOOPS,
     SCHEMA,
-    Reference,
     SchemaValue,
     unpack_schema,
 )
+
+_SCHEMA_KEY: Final = b'{"keytype":"SCHEMA",'
 
 
 class Version(NamedTuple):
@@ -75,6 +76,7 @@ class RegistryState:
         self.configs: dict[str | None, dict[str, Any]] = {}
         self.modes: dict[str | None, str] = {}
         self.referrers: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        self._names: dict[str, str] = {}
         self.unreadable = 0  # records that are not of a registry
 
     def apply(self, offset: int, raw_key: bytes | None, raw_value: bytes | None) -> None:
@@ -83,6 +85,9 @@ class RegistryState:
             return
         self.next_offset = offset + 1
         try:
+            if raw_value is not None and raw_key is not None and raw_key.startswith(_SCHEMA_KEY):
+                self._add(offset, unpack_schema(raw_value))  # it says all that its key does
+                return
             key = KEYS.decode(raw_key or b"")
             if key.keytype == SCHEMA and key.subject is not None:
                 if raw_value is None:
@@ -124,17 +129,19 @@ class RegistryState:
                 yield subject, number, version
 
     def _add(self, offset: int, value: SchemaValue) -> None:
-        context = self.context(context_of(value.subject))
-        versions = self.subjects.setdefault(value.subject, {})
+        # Of all the equal strings that records bring along, one is kept.
+        subject = self._names.setdefault(value.subject, value.subject)
+        context = self.context(context_of(subject))
+        versions = self.subjects.setdefault(subject, {})
         before = versions.get(value.version)
         if before is not None and before.id != value.id:
-            context.remove_user(before.id, (value.subject, value.version))
+            context.remove_user(before.id, (subject, value.version))
         versions[value.version] = Version(value.id, offset, value.deleted)
-        context.add_user(value.id, (value.subject, value.version))
+        context.add_user(value.id, (subject, value.version))
         context.max_id = max(context.max_id, value.id)
         context.by_content.setdefault(content_hash(value), value.id)
         for reference in value.references:
-            self.referrers.setdefault((reference.subject, reference.version), set()).add((value.subject, value.version))
+            self.referrers.setdefault((reference.subject, reference.version), set()).add((subject, value.version))
 
     def _remove(self, subject: str, number: int) -> None:
         versions = self.subjects.get(subject, {})
@@ -157,9 +164,8 @@ class RegistryState:
 
 def content_hash(value: SchemaValue) -> int:
     """What tells schemas apart: everything but their subject, version and id."""
-    content = [value.schema_type, value.schema, _plain(value.references), value.metadata, value.rule_set]
-    return int.from_bytes(blake2b(msgspec.json.encode(content, order="sorted"), digest_size=15).digest(), "big")
-
-
-def _plain(references: tuple[Reference, ...]) -> list[tuple[str, str, int]]:
-    return [(reference.name, reference.subject, reference.version) for reference in references]
+    digest = blake2b(value.schema.encode(errors="surrogatepass"), digest_size=15)
+    if value.schema_type != "AVRO" or value.references or value.metadata is not None or value.rule_set is not None:
+        more = [value.schema_type, value.references, value.metadata, value.rule_set]
+        digest.update(b"\0" + msgspec.json.encode(more, order="sorted"))
+    return int.from_bytes(digest.digest(), "big")
