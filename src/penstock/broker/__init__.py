@@ -34,6 +34,7 @@ from penstock.broker.other_nodes import LedNodes, OtherNodes
 from penstock.broker.partition_broker import PartitionBroker
 from penstock.broker.partition_status import PartitionStatus
 from penstock.broker.probe import BrokerReading, GroupCount
+from penstock.broker.schema_rules import UnknownSchemaError
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
@@ -106,6 +107,7 @@ __all__ = [
     "TopicPartition",
     "UnacceptableCredentialError",
     "UnknownMechanismError",
+    "UnknownSchemaError",
     "UnknownTopicError",
     "UnknownUserError",
     "Users",

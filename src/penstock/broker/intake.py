@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from penstock.blob import Buffer
 from penstock.broker.errors import InvalidTimestampError
+from penstock.broker.schema_rules import AllowedIds, SchemaIds, SchemaRule
 from penstock.broker.timestamps import TimestampLimits
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
@@ -62,6 +63,7 @@ class Route(NamedTuple):
     needs_keys: bool  # a message without a key is refused
     shows_own_headers: bool  # those of other gateways are for Kafka's clients as well
     epoch: int  # the leader epoch
+    schema_rule: SchemaRule | None  # which schemas messages must name
 
     @classmethod
     def to(cls, topic: Topic, partition: Partition) -> Route:
@@ -76,6 +78,7 @@ class Route(NamedTuple):
             config.is_compacted,
             config.shows_own_headers,
             partition.epoch,
+            config.schema_rule,
         )
 
     def must_recompress(self, batch: Batch) -> bool:
@@ -84,7 +87,7 @@ class Route(NamedTuple):
 
     def must_look(self, batch: Batch) -> bool:
         """Whether the records of a batch must be decoded, whichever producer sent it."""
-        return self.needs_keys or self.must_recompress(batch)
+        return self.needs_keys or self.schema_rule is not None or self.must_recompress(batch)
 
     def stamped(self, batch: Batch, times: TimeRange, now_ms: int) -> Batch:
         """A batch whose records are of these times as it is stored now. InvalidTimestampError if they are out of bounds."""
@@ -105,6 +108,7 @@ class _Examination(NamedTuple):
     route: Route
     from_client: bool
     now_ms: int
+    allowed_ids: AllowedIds | None
 
     def run(self, plain: memoryview | None = None) -> Batch:
         """The batch as it is stored; `plain` are its records without compression, where these are known."""
@@ -114,6 +118,8 @@ class _Examination(NamedTuple):
             plain = plain_records_of(batch)
         if plain is not None and (self.from_client or route.needs_keys):
             times = check_plain_records(batch, plain, needs_keys=route.needs_keys)
+        if plain is not None and self.allowed_ids is not None:
+            self.allowed_ids.check(plain, 0, batch.messages)
         if plain is not None and route.must_recompress(batch):
             assert route.codec is not None
             batch = check_batch(recompressed(batch, plain, route.codec), route.partition.config.batch_bytes_max)
@@ -167,6 +173,7 @@ class Intake:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.schema_ids: SchemaIds | None = None  # set where there is a registry
         self._lanes: dict[Partition, deque[_Entry]] = {}  # of partitions that have a batch in a thread
 
     def begin_parsed(self, route: Route, batch: ProducedBatch) -> int:
@@ -187,6 +194,8 @@ class Intake:
             is_plain = batch.latest_ms - now_ms <= limits.after_ms and now_ms - batch.earliest_ms <= limits.before_ms
         if not is_plain:
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
+        if route.schema_rule is not None:
+            self._allowed_ids(route, route.schema_rule).check(batch.data, HEADER_SIZE, batch.messages)
         taken: Any = batch  # it has all that a Batch has
         partition.enqueue(taken, None if batch.producer_id < 0 else producer_source(taken), batch)
         return -1
@@ -206,15 +215,18 @@ class Intake:
         batch = check_batch(raw, partition.config.batch_bytes_max)
         now_ms = int(self._clock.wall() * 1000) if route.uses_append_time or route.limits is not None else -1
         append_time_ms = now_ms if route.uses_append_time else -1
+        allowed_ids = None if route.schema_rule is None else self._allowed_ids(route, route.schema_rule)
         if from_client:
             check_header(batch)
             # As with `begin_parsed`, a short way for what most batches are.
             if not (batch.attributes & CODEC_MASK or route.codec or self._lanes) and batch.messages <= RECORDS_IN_PLACE:
                 times = check_plain_records(batch, batch.data, HEADER_SIZE, needs_keys=route.needs_keys)
+                if allowed_ids is not None:
+                    allowed_ids.check(batch.data, HEADER_SIZE, batch.messages)
                 batch = route.stamped(batch, times, now_ms)
                 partition.enqueue(batch, source or producer_source(batch), outcome)
                 return append_time_ms
-        examination = _Examination(batch, route, from_client, now_ms)
+        examination = _Examination(batch, route, from_client, now_ms, allowed_ids)
         plain: memoryview | None = None
         must_look = from_client or route.must_look(batch)
         if must_look and (plain := examination.plain_in_place()) is None:
@@ -229,6 +241,15 @@ class Intake:
             entry.batch = batch
             lane.append(entry)
         return append_time_ms
+
+    def _allowed_ids(self, route: Route, rule: SchemaRule) -> AllowedIds:
+        topic = route.topic.name
+        if self.schema_ids is None:
+            raise InvalidBatchError(
+                f"messages of topic {topic!r} are checked against schemas, and this node has no schema registry; write to a node "
+                "that has, or set the topic's penstock.schema.validation to none"
+            )
+        return self.schema_ids.allowed(topic, rule)
 
     def _examine_in_thread(self, partition: Partition, examination: _Examination, entry: _Entry) -> None:
         self._lanes.setdefault(partition, deque()).append(entry)

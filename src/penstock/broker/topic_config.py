@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from penstock.broker.errors import InvalidConfigError
+from penstock.broker.schema_rules import STRATEGIES, SchemaRule
 from penstock.broker.segment_config import INT_MAX, NO_EFFECT, SEGMENT_KEYS, SegmentKey
 from penstock.broker.timestamps import UNLIMITED_MS, TimestampLimits
 from penstock.queue import PartitionConfig
@@ -23,6 +24,7 @@ AS_SENT = "producer"
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 COMPACT, DELETE = "compact", "delete"
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
+_BY_TOPIC = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
 
 
 NO_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -174,6 +176,24 @@ KEYS: dict[str, ConfigKey] = {
     "penstock.consumers": ConfigKey(
         "", str, "list", "comma-separated consumers declared on the topic; their committed offsets do not expire"
     ),
+    "penstock.schema.validation": ConfigKey(
+        "none",
+        _one_of("none", "id"),
+        "string",
+        "id refuses messages whose value does not begin with the id of a schema that is registered for the topic",
+    ),
+    "confluent.key.schema.validation": ConfigKey(
+        "false", _one_of("true", "false"), "boolean", "whether keys are checked as penstock.schema.validation=id does values"
+    ),
+    "confluent.value.schema.validation": ConfigKey(
+        "false", _one_of("true", "false"), "boolean", "true is the same as penstock.schema.validation=id"
+    ),
+    "confluent.key.subject.name.strategy": ConfigKey(
+        _BY_TOPIC, _one_of(*STRATEGIES), "string", "how the subject of a key is named, where keys are checked"
+    ),
+    "confluent.value.subject.name.strategy": ConfigKey(
+        _BY_TOPIC, _one_of(*STRATEGIES), "string", "how the subject of a value is named, where values are checked"
+    ),
     "penstock.ydb": ConfigKey(
         "", str, "string", "settings of YDB clients that have no other key, as JSON; written by those clients"
     ),
@@ -244,6 +264,18 @@ class TopicConfig:
     def codec(self) -> int | None:
         """The codec that messages are stored with; None keeps the producer's."""
         return CODECS.get(self["compression.type"])
+
+    @property
+    def schema_rule(self) -> SchemaRule | None:
+        """Which schemas messages must name; None if they need not."""
+        checks_key = self["confluent.key.schema.validation"] == "true"
+        checks_value = self["penstock.schema.validation"] == "id" or self["confluent.value.schema.validation"] == "true"
+        if not checks_key and not checks_value:
+            return None
+        return SchemaRule(
+            STRATEGIES[self["confluent.key.subject.name.strategy"]] if checks_key else None,
+            STRATEGIES[self["confluent.value.subject.name.strategy"]] if checks_value else None,
+        )
 
     @property
     def shows_own_headers(self) -> bool:

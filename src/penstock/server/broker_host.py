@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.blob import BlobStorage
 from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions, LedNodes, PartitionBroker, Tablets
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
-from penstock.broker.schema_registry import SchemaRegistry
+from penstock.broker.schema_registry import SchemaRegistry, TopicIds
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
 from penstock.gateway.kafka import ClusterView, KafkaGateway, KafkaOptions
@@ -108,6 +108,7 @@ class BrokerHost:
             for gateway in streams.gateways:
                 self.observatory.watch("stream", gateway)
             registry = SchemaRegistry(broker)
+            broker.intake.schema_ids = TopicIds(registry)
             await self._listen_schemas(registry, broker, tls)
             await self._listen_http(storage, broker, registry, streams.engine, tls)
         except BaseException:

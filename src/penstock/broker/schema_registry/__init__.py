@@ -6,6 +6,7 @@ from penstock.broker.schema_registry.records import Reference, SchemaValue
 from penstock.broker.schema_registry.registry import LATEST, NewSchema, SchemaRegistry
 from penstock.broker.schema_registry.settings import config_of, mode_of
 from penstock.broker.schema_registry.state import RegistryState
+from penstock.broker.schema_registry.topic_ids import TopicIds
 
 __all__ = [
     "DEFAULT_CONTEXT",
@@ -16,6 +17,7 @@ __all__ = [
     "RegistryState",
     "SchemaRegistry",
     "SchemaValue",
+    "TopicIds",
     "config_of",
     "context_of",
     "in_context",

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.broker.broker import Broker
+from penstock.broker.errors import PartitionUnavailableError
 from penstock.broker.schema_registry.errors import (
     incompatible,
     operation_not_permitted,
@@ -82,6 +83,16 @@ class SchemaRegistry:
         self._changing = asyncio.Lock()
         self._state = RegistryState()
         self._parsed = ParsedSchemas(self.version)
+        self._loading: asyncio.Task[RegistryState] | None = None
+
+    def loaded_state(self) -> RegistryState:
+        """The state without waiting for it. A schema is in it before its id is told to anyone. Until it was read for the first
+        time, PartitionUnavailableError."""
+        if self._state.next_offset or self._log.partition() is None:
+            return self._state
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.create_task(self.state(), name="schema-registry-load")
+        raise PartitionUnavailableError("the schemas that messages are checked against are being loaded; try again in a moment")
 
     async def state(self) -> RegistryState:
         """The state with everything that is in the log by now."""

@@ -1,0 +1,43 @@
+"""The ids of schemas that messages of a topic may name, kept until the registry changes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.broker.schema_registry.names import DEFAULT_CONTEXT, context_of
+from penstock.broker.schema_registry.registry import SchemaRegistry
+from penstock.broker.schema_registry.state import RegistryState
+from penstock.broker.schema_rules import AllowedIds, SchemaRule, SubjectStrategy
+
+
+class TopicIds:
+    """Answers the intake of batches, on every batch of a topic that is checked."""
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._kept: dict[tuple[str, SchemaRule], tuple[int, AllowedIds]] = {}
+
+    def allowed(self, topic: str, rule: SchemaRule) -> AllowedIds:
+        """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
+        state = self._registry.loaded_state()
+        kept = self._kept.get((topic, rule))
+        if kept is not None and kept[0] == state.next_offset:
+            return kept[1]
+        key = None if rule.key is None else _ids(state, topic, "key", rule.key)
+        value = None if rule.value is None else _ids(state, topic, "value", rule.value)
+        allowed = AllowedIds(topic, key, value)
+        self._kept[topic, rule] = (state.next_offset, allowed)
+        return allowed
+
+
+def _ids(state: RegistryState, topic: str, what: str, strategy: SubjectStrategy) -> NDArray[np.int64]:
+    """The ids of all schemas of the subjects that a strategy has for a topic. The name of a record is not looked for in its
+    schema: any subject may be one."""
+    if not strategy.by_record:
+        subjects = [f"{topic}-{what}"]
+    else:
+        prefix = f"{topic}-" if strategy.by_topic else ""
+        subjects = [name for name in state.subjects if name.startswith(prefix) and context_of(name) == DEFAULT_CONTEXT]
+    ids = {version.id for subject in subjects for version in state.live(subject).values()}
+    return np.array(sorted(ids), np.int64)
