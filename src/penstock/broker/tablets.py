@@ -38,6 +38,7 @@ RETRY_MAX_S = 5.0
 DAMAGED_RETRY_S = 60.0  # a disk that comes back may restore the lost data
 FIRST_GENERATION = 1
 ERASES_AT_ONCE = 64
+HANDED_OVER_ENTRIES = 200  # of log, at most, that another node has to replay
 
 
 def tablet_info(tablet_id: int, group: int) -> TabletInfo:
@@ -155,9 +156,16 @@ class Tablets:
         }
 
     async def release(self, tablet_id: int) -> None:
-        """Stop a tablet, if it runs here, so that another node can run it."""
-        hosted = self._hosted.pop(tablet_id, None)
-        if hosted is not None:
+        """Stop a tablet, if it runs here, so that another node can run it. While it still serves, its log is made short, so that
+        it starts there soon."""
+        hosted = self._hosted.get(tablet_id)
+        if hosted is not None and hosted.tablet is not None and not hosted.tablet.stopped.is_set():
+            try:
+                await hosted.tablet.tablet.shorten_log(HANDED_OVER_ENTRIES)
+            except PenstockError as error:
+                log.info("tablet %d is handed over with a long log: %s", tablet_id, error)
+        if hosted is not None and self._hosted.get(tablet_id) is hosted:
+            del self._hosted[tablet_id]
             self._tell()
             await self._stop(hosted)
 

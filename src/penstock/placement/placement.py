@@ -275,12 +275,14 @@ class Placement:
             if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
                 log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
                 return
+            stopped_at = self._clock.monotonic()
             await self._owners.assign({tablet_id: move.target})
             is_failing = move.reason is MoveReason.FAILING
             self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
             await self._hosting.host(move.target, [HostOrder(tablet_id)])
-            told = "tablet %d moved from node %d to node %d (%s) in %.2f s"
-            log.info(told, tablet_id, move.source, move.target, move.reason.value, self._clock.monotonic() - began)
+            told = "tablet %d moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
+            stopped_s, started_s = stopped_at - began, self._clock.monotonic() - stopped_at
+            log.info(told, tablet_id, move.source, move.target, move.reason.value, stopped_s, started_s)
         finally:
             del self._moving[tablet_id]
             self._woken.set()

@@ -319,6 +319,11 @@ class KvTablet:
             _check(await self._garbage.collect(self.sequencer.settled), "garbage cannot be collected")
             self.sequencer.collected = self._garbage.barrier
 
+    async def shorten_log(self, entries_max: int) -> None:
+        """Take a snapshot if a boot would replay more entries than this."""
+        if self.sequencer.entries - self._covered_entries > entries_max:
+            await self.take_snapshot()
+
     async def take_snapshot(self) -> None:
         """Write out all keys, so that the log before them can be deleted. Requests continue meanwhile: a page may hold changes
         made after the snapshot began, and replaying the log over it gives the same state."""
