@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Error
@@ -72,6 +73,22 @@ def test_a_user_without_rights_is_told_so_and_signs_out(browser: Browser, secure
         with page.expect_response("**/sign-out") as answer:
             page.get_by_role("button", name="Sign out").click()
         assert answer.value.status == 200
+
+
+def test_signing_out_makes_the_browser_forget_the_password(browser: Browser, secured: RunningNode) -> None:
+    base = base_url(secured)
+    with opened_window(browser, base) as window:
+        page = window.page
+        # As typed into the prompt: the browser keeps the password for the node until it is told to forget it.
+        page.goto(base.replace("http://", f"http://admin:{quote(PASSWORD)}@") + "/api/v1/cluster")
+        window.foreign.clear()  # the same host, under an address with a password
+        window.open("/topics")
+        window.see("secret-plans")
+        with page.expect_response("**/sign-out"):
+            page.get_by_role("button", name="Sign out").click()
+        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):
+            page.goto(base + "/topics")
+        window.forgive("401")
 
 
 def test_who_does_not_sees_nothing(browser: Browser, secured: RunningNode) -> None:
