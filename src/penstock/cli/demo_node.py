@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.cli.failure import CommandError
+from penstock.console import is_built
 
 START_S: Final = 30.0
 STOP_S: Final = 15.0
@@ -25,7 +26,7 @@ class DemoNode:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        self._ports: dict[str, int] = {"kafka": 0, "http": 0}
+        self._ports: dict[str, int] = {"kafka": 0, "http": 0} if is_built() else {"kafka": 0}
         self.host = "127.0.0.1"
 
     @property
@@ -35,8 +36,8 @@ class DemoNode:
 
     @property
     def console(self) -> str:
-        """Where a browser goes."""
-        return f"http://{self.host}:{self._ports['http']}"
+        """Where a browser goes. A clone that is being set up has no console yet."""
+        return f"http://{self.host}:{self._ports['http']}" if "http" in self._ports else "not built yet; `make setup` does it"
 
     def start(self) -> float:
         """Start it and wait until it is ready; how long that took, in seconds."""
@@ -44,6 +45,8 @@ class DemoNode:
         options = ["--data-dir", str(self._folder / "broker"), "--host", self.host, "--log-level", "warning", "-o", "json"]
         for name, port in self._ports.items():
             options += [f"--{name}-port", str(port)]
+        if "http" not in self._ports:
+            options += ["--http-port", "none"]
         with (self._folder / "broker.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*PENSTOCK, "up", *options], stdout=subprocess.PIPE, stderr=log, env=_environment(), start_new_session=True

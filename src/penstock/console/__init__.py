@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.console.assets import PAGES, mount
+from penstock.console.assets import PAGES, is_built, mount
 
-__all__ = ["PAGES", "mount"]
+__all__ = ["PAGES", "is_built", "mount"]

@@ -103,8 +103,13 @@ def mount(app: web.Application) -> None:
     app.router.add_get(_PREFIX + "/{name:.+}", serve_asset)
 
 
+def is_built() -> bool:
+    """Whether the pages are here: in a clone they are once `make setup` has bundled them."""
+    return (STATIC / INDEX).is_file()
+
+
 def _read_assets() -> dict[str, Asset]:
-    if not (STATIC / INDEX).is_file():
+    if not is_built():
         raise ConsoleMissingError(
             f"the console is not built: {STATIC / INDEX} is missing. In a clone, `make setup` builds it; a built wheel has it"
         )
