@@ -8,10 +8,10 @@ import signal
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from penstock.kafka.protocol import decode_response, keys
+from penstock.kafka.protocol import decode_response, errors, keys, private_keys
 from penstock.kafka.protocol.fetch import FetchResponse
 from penstock.kafka.protocol.offsets import (
     ListOffsetsPartition,
@@ -19,6 +19,7 @@ from penstock.kafka.protocol.offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from penstock.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
 from tests.e2e.cluster.numbers import PARTITIONS, TOPIC, Writer, check_numbers
 from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
 from tests.e2e.kafka.raw_client import RawClient, fetch_request
@@ -61,6 +62,22 @@ def check_spread(cluster: RunningCluster) -> None:
     for partition in range(PARTITIONS):
         until("the setting is not everywhere", partial(is_too_large, cluster, partition))
     admin.delete_topics(["sums"])["sums"].result(30)
+
+
+def check_leases(cluster: RunningCluster) -> None:
+    """A lease protects partitions of all nodes, whichever node is asked for it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    described = admin.describe_topics(TopicCollection([TOPIC]))[TOPIC].result(30)
+    halves = (described.topic_id.get_most_significant_bits(), described.topic_id.get_least_significant_bits())
+    topic_id = b"".join((half % (1 << 64)).to_bytes(8, "big") for half in halves)
+    leased = [LeasedPartition(partition=partition, offset=5) for partition in range(PARTITIONS)]
+    for number in cluster.nodes:
+        topics = [LeasedTopic(topic_id=topic_id, partitions=leased)]
+        request = TakeLeaseRequest(lease_id=bytes([number]) * 16, owner="test", duration_ms=1_000, topics=topics)
+        with RawClient(cluster.kafka_port(number)) as client:
+            taken = client.call(private_keys.TAKE_LEASE, 0, request, TakeLeaseResponse)
+        assert (taken.error_code, taken.error_message) == (errors.NONE, None)
+        assert [begin.offset for begin in taken.topics[0].partitions] == [0] * PARTITIONS
 
 
 def is_too_large(cluster: RunningCluster, partition: int) -> bool:
@@ -121,6 +138,7 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
         writer = Writer(cluster.bootstrap, request_timeout_ms=3_000)
         writer.go_on()
         check_spread(cluster)
+        check_leases(cluster)
         first = cluster.active()
         cluster.kill(first)
         writer.go_on()
