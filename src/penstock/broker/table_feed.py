@@ -18,7 +18,7 @@ from penstock.broker.system_tablet import SystemTablet
 from penstock.tablet import DeleteRange, KvTablet, Request, Result, Write
 
 CHANGES_MAX: Final = 10_000  # that are kept; a follower that has missed more gets a snapshot
-PAGE_BYTES: Final = 1 << 20
+PAGE_BYTES: Final = 256 << 10
 KEY_COST: Final = 32  # bytes of a key in a page, beside what it holds
 
 

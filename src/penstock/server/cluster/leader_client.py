@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CALL_S: Final = 3.0
 RETRY_S: Final = 0.1
-PAGE_BYTES_MAX: Final = 8 << 20  # of a reply
+REPLY_BYTES: Final = 1 << 20  # those of all nodes that follow share a window of 32 MiB on the leader
 FLOORS_S: Final = 5.0  # between two questions
 FLOORS_STALE_S: Final = 20.0  # older floors do not count: everything may be needed
 
@@ -39,7 +39,7 @@ class LeaderClient:
         """Keep a copy of the leader's tables up to date until cancelled. While no leader answers, it stays as it is."""
         assert CALL_S > FOLLOW_WAIT_S
         while True:
-            reply = await self._call(LeaderMethod.FOLLOW, encode(table.position), reply_bytes=PAGE_BYTES_MAX)
+            reply = await self._call(LeaderMethod.FOLLOW, encode(table.position), reply_bytes=REPLY_BYTES)
             if reply.status is CallStatus.OK:
                 table.take(msgspec.msgpack.decode(reply.body, type=TablePage))
             else:
@@ -48,7 +48,7 @@ class LeaderClient:
 
     async def floors(self, tablet_ids: Sequence[int]) -> list[Floor]:
         """What must be kept of the partitions of some tablets. UnavailableError if no leader answers."""
-        reply = await self._call(LeaderMethod.FLOORS, encode(list(tablet_ids)), reply_bytes=PAGE_BYTES_MAX)
+        reply = await self._call(LeaderMethod.FLOORS, encode(list(tablet_ids)), reply_bytes=REPLY_BYTES)
         if reply.status is not CallStatus.OK:
             raise UnavailableError(f"the leader does not tell what consumers need: {reply.reason}")
         return msgspec.msgpack.decode(reply.body, type=list[Floor])

@@ -1,7 +1,8 @@
-"""Which node runs the broker: the leader. All tablets are started there with a higher generation, which fences the node before.
+"""Which node runs the broker: the leader. The system tablets are started there with a higher generation, which fences the node
+before.
 
-A node that was fenced stops its broker and is a standby; it starts one again only if it leads. Coordination only says who should
-run it: with that away, the node that runs it goes on.
+A node that was fenced stops its broker and follows; it starts one again only if it leads. Coordination only says who should run
+it: with that away, the node that runs it goes on. Tablets of topics go on, whatever the role.
 """
 
 from __future__ import annotations
