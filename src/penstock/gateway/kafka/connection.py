@@ -115,6 +115,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         self.finish("the client has closed its side")
+        for call in self._calls:
+            if isinstance(call, ForwardCall):
+                call.half_closed()
         # Requests in flight can still be answered, except with TLS, which has no half-closed connections.
         return self.takes_files
 

@@ -41,6 +41,7 @@ SERVED_EVERYWHERE: Final = frozenset(
 )
 """What a node answers for itself, whether it leads or not."""
 
+WAITING: Final = frozenset({keys.JOIN_GROUP, keys.SYNC_GROUP})  # they are answered when other members have come
 BROKER_RESOURCE: Final = 4  # of DescribeConfigs
 
 ANSWER_S: Final = 30.0  # beside the time that the client gives
@@ -72,7 +73,7 @@ class ForwardCall(Call):
     def start(self) -> None:
         self._task = task = self.node.spawn(self._run())
         self.poll = self
-        if self.api_key in (keys.JOIN_GROUP, keys.SYNC_GROUP):
+        if self.api_key in WAITING:
             self.node.waiting.add(task)
             task.add_done_callback(self.node.waiting.discard)
 
@@ -82,6 +83,11 @@ class ForwardCall(Call):
 
     def set_result(self, result: None) -> None:
         """See Poll."""
+
+    def half_closed(self) -> None:
+        """The client sends nothing more: it does not wait for other members of its group either."""
+        if self.api_key in WAITING:
+            self._task.cancel()
 
     def cancel(self) -> None:
         """The client has disconnected: the reply is not needed."""
