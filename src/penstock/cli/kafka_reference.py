@@ -26,16 +26,19 @@ NOTES: Final = {
     "a batch whose offset deltas do not start at 0 is INVALID_RECORD, where Kafka would renumber it",
     keys.FETCH: "fetch sessions, topic ids, long polling; zero-copy from disk to socket, except over TLS",
     keys.LIST_OFFSETS: "there is no tiered storage, so no earliest or latest tiered offset",
-    keys.METADATA: "creates missing topics if both client and node allow it",
-    keys.CREATE_TOPICS: "the replication factor must be 1 or -1",
+    keys.METADATA: "creates missing topics if both client and node allow it; the epoch of a leader is the generation of the "
+    "partition's tablet, replicas are the leader and nodes with disks of its storage group",
+    keys.FIND_COORDINATOR: "the node that leads coordinates all groups and transactions; any other forwards requests to it",
+    keys.CREATE_TOPICS: "the replication factor is 1, on several nodes up to the copies that the storage group keeps, or -1 for "
+    "as many; the nodes of an assignment are checked, and leaders are placed by load",
     keys.DESCRIBE_CONFIGS: "of topics, groups and this broker",
     keys.ALTER_CONFIGS: "of topics, groups and brokers, see below",
     keys.INCREMENTAL_ALTER_CONFIGS: "of topics, groups and brokers, see below",
-    keys.DESCRIBE_LOG_DIRS: "the storage group as one directory",
+    keys.DESCRIBE_LOG_DIRS: "the storage group as one directory, with the partitions that the asked node leads",
     keys.OFFSET_FOR_LEADER_EPOCH: "a leader epoch is a generation of the partition's tablet",
     keys.ELECT_LEADERS: "always ELECTION_NOT_NEEDED: a partition whose tablet has stopped is restarted automatically",
-    keys.ALTER_PARTITION_REASSIGNMENTS: "only an assignment to this broker is accepted; others are "
-    "INVALID_REPLICA_ASSIGNMENT, and there is never a reassignment to cancel",
+    keys.ALTER_PARTITION_REASSIGNMENTS: "on several nodes the first broker becomes the leader of the partition and of all others "
+    "of its tablet; it is done when it is answered. Otherwise INVALID_REPLICA_ASSIGNMENT says why",
     keys.LIST_PARTITION_REASSIGNMENTS: "always empty",
     keys.SASL_HANDSHAKE: "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; see [security](security.md)",
     keys.SASL_AUTHENTICATE: "sessions do not expire, so clients never re-authenticate",
