@@ -322,10 +322,15 @@ class Coordination:
             await self._candidate.resign()
 
     def _should_lead(self) -> bool:
-        """A node that drains leads only if all others drain as well."""
-        draining = {node_id for node_id, node in self.nodes().items() if node.is_draining}
+        """A node that drains or leaves leads only if all others do so as well."""
         assert self._record is not None
-        return self._record.node_id not in draining or all(member.node_id in draining for member in self.members())
+        staying = self.staying()
+        return not staying or self._record.node_id in staying
+
+    def staying(self) -> set[int]:
+        """The running nodes that neither drain nor are about to stop, as last seen."""
+        draining = {node_id for node_id, node in self.nodes().items() if node.is_draining}
+        return {member.node_id for member in self.members() if not member.is_leaving} - draining
 
     @property
     def leader(self) -> Leader | None:

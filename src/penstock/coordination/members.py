@@ -32,6 +32,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The disks of this node by name: empty if one can be used, otherwise why it cannot."""
     configurations: dict[str, int] = {}
     """Generation of the configuration of each storage group that the disks of this node hold."""
+    is_leaving: bool = False
+    """Whether it is about to stop, and waits for others to take its tablets."""
 
 
 def encode_member(record: MemberRecord) -> bytes:

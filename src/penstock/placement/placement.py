@@ -116,11 +116,11 @@ class Placement:
     async def _look(self, now: float) -> bool:
         """Look at all nodes; whether there is something to do at once."""
         coordination, peers = self._coordination, self._peers
-        members = {member.node_id for member in coordination.members()}
+        members = {member.node_id: member for member in coordination.members()}
         known = {node_id: node for node_id, node in coordination.nodes().items() if not node.is_removed}
         doubtful = [
             node_id
-            for node_id in members & known.keys()
+            for node_id in members.keys() & known.keys()
             if not peers.is_connected(node_id) and peers.down_s(node_id) >= LOST_AFTER_S
         ]
         answers = await asyncio.gather(*(peers.is_given_up(node_id) for node_id in doubtful))
@@ -134,7 +134,8 @@ class Placement:
                 is_connected=peers.is_connected(node_id),
                 is_given_up=node_id in given_up,
             )
-            self._nodes[node_id] = self._node_health.view(node_id, now, is_draining=node.is_draining)
+            is_leaving = node_id in members and members[node_id].is_leaving and not self._is_maintained
+            self._nodes[node_id] = self._node_health.view(node_id, now, is_draining=node.is_draining or is_leaving)
         self._node_health.forget(set(known))
         self._note_lost(before, now)
         self._looked.set()

@@ -40,11 +40,7 @@ class PlacementRequests:
 
     async def _drain(self, arguments: Mapping[str, str]) -> str:
         node_id = int(arguments["node"])
-        others = [
-            other
-            for other in self._coordination.members()
-            if other.node_id != node_id and not self._coordination.nodes()[other.node_id].is_draining
-        ]
+        others = self._coordination.staying() - {node_id}
         if not others:
             raise InvalidRequestError(f"no other node runs that does not drain; nothing could take the tablets of node {node_id}")
         await self._coordination.set_draining(node_id, is_draining=True)

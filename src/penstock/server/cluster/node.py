@@ -71,6 +71,8 @@ log = logging.getLogger(__name__)
 
 STEP_S: Final = 0.25
 MARK_S: Final = 5.0
+HAND_OVER_S: Final = 5.0  # at most, before a node ends
+LEAVE_LOOK_S: Final = 0.05
 RETRY_S: Final = 1.0
 LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
 
@@ -89,6 +91,7 @@ class ClusterNode:
         self._closing = AsyncExitStack()
         self._changed = asyncio.Event()
         self._has_left = False
+        self._record: MemberRecord  # since it has joined
         self._http: StandbyHttp | None = None
         self._mount_console: MountConsole | None = None
 
@@ -115,8 +118,28 @@ class ClusterNode:
         return node
 
     async def stop(self) -> None:
-        """Stop the broker, let another node lead, then close the VDisks."""
+        """Hand tablets and the lead over, stop the broker, then close the VDisks."""
+        await self._hand_over()
         await self._closing.aclose()
+
+    async def _hand_over(self) -> None:
+        """Let other nodes take the tablets of this one, and the lead, while it still serves. What is not taken in time, or with
+        no node that stays, or in maintenance, is taken over after it has ended, or waits for it."""
+        coordination, node_id = self._coordination, self.layout.node_id
+        if not coordination.status.is_usable:
+            return
+        try:
+            async with asyncio.timeout(HAND_OVER_S):
+                self._record = msgspec.structs.replace(self._record, is_leaving=True)
+                await coordination.update_member(self._record)
+                while coordination.staying() - {node_id} and not coordination.is_maintained:
+                    if not self._member.tablets.states() and self._role.role == STANDBY:
+                        return
+                    await asyncio.sleep(LEAVE_LOOK_S)
+        except TimeoutError:
+            log.warning("not all tablets were handed over within %g s; others take them over", HAND_OVER_S)
+        except PenstockError as error:
+            log.warning("tablets are not handed over: %s", error)
 
     async def _leave(self) -> None:
         """Leave coordination, so that another node leads at once."""
