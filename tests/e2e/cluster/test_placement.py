@@ -1,0 +1,64 @@
+"""What an operator does with tablets under load of a stock client: drains a node, moves a tablet, stops the node that leads.
+Everything acknowledged is there once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.cluster.numbers import TOPIC, Writer, check_numbers
+from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
+
+
+def nodes(cluster: RunningCluster) -> dict[int, dict[str, Any]]:
+    """What `penstock node list` shows, by the id of the node."""
+    return {node["node"]: node for node in json.loads(cluster.ok("node", "list", "-o", "json"))}
+
+
+def tablets(cluster: RunningCluster, *options: str) -> dict[int, dict[str, Any]]:
+    """What `penstock tablet list` shows, by the id of the tablet."""
+    return {tablet["tablet"]: tablet for tablet in json.loads(cluster.ok("tablet", "list", "-o", "json", *options))}
+
+
+def refused(cluster: RunningCluster, *argv: str) -> str:
+    """Why a command fails."""
+    code, _, errors = cluster.run(*argv)
+    assert code == 1
+    return errors
+
+
+def test_nodes_are_drained_and_stopped_and_tablets_moved_under_load(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        writer = Writer(cluster.bootstrap)
+        writer.go_on()
+        assert {node["tablets"] for node in nodes(cluster).values()} == {1}
+
+        drained = next(number for number, node in nodes(cluster).items() if node["state"] == "running")
+        assert f"node {drained} owns no tablets" in cluster.ok("node", "drain", str(drained), "--wait")
+        assert (nodes(cluster)[drained]["tablets"], nodes(cluster)[drained]["draining"]) == (0, True)
+        assert not tablets(cluster, "--node", str(drained))
+        moved = min(tablets(cluster, "--topic", TOPIC))
+        assert "drains; undrain it first" in refused(cluster, "tablet", "move", str(moved), str(drained))
+        writer.go_on()
+
+        cluster.ok("node", "undrain", str(drained))
+        until("it has a tablet again", lambda: nodes(cluster)[drained]["tablets"] == 1)
+        target = next(number for number in nodes(cluster) if number != tablets(cluster)[moved]["node"])
+        assert f"runs on node {target}" in cluster.ok("tablet", "move", str(moved), str(target))
+        assert (tablets(cluster)[moved]["node"], tablets(cluster)[moved]["state"]) == (target, "up")
+        assert "no topic has a tablet 5" in refused(cluster, "tablet", "move", "5", "1")
+        assert "there is no node 9" in refused(cluster, "node", "drain", "9")
+        writer.go_on()
+
+        cluster.ok("node", "maintenance", "on")
+        assert "maintenance: tablets of lost nodes wait" in cluster.ok("node", "maintenance", "on")
+        cluster.ok("node", "maintenance", "off")
+        leader = cluster.active()
+        left = next(number for number, node in nodes(cluster).items() if node["name"] == f"n{leader}")
+        assert cluster.nodes.pop(leader).stop() == 0
+        assert not any(tablet["node"] == left for tablet in tablets(cluster).values())
+        cluster.active()
+        writer.go_on()
+        writer.end()
+        check_numbers(writer, cluster.bootstrap)
