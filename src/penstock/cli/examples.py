@@ -138,6 +138,7 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     "pipeline run": [("penstock pipeline run orders.yaml", ""), ("penstock pipeline run orders.yaml --once", "then exit")],
     "pipeline status": [("penstock pipeline status orders-to-lake", "")],
     "pipeline list": [("penstock pipeline list", "")],
+    "spark package": [("penstock spark package", "for spark-submit; `pipeline run --master` does it itself")],
     "demo": [("penstock demo", ""), ("penstock demo --keep --no-spark", "only the broker, until Ctrl-C")],
     "doctor": [("penstock doctor", ""), ("penstock doctor --config /etc/penstock.toml", "")],
     "completion": [("source <(penstock completion bash)", "complete commands in this shell")],

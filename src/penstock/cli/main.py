@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "produce": "produce messages to a topic",
     "consume": "consume messages of a topic",
     "pipeline": "create, validate, run and watch Spark pipelines",
+    "spark": "prepare Spark clusters",
     "demo": "send live data through a broker, Spark and a table, with a kill -9 in between",
     "doctor": "check this machine and its settings, and say how to fix problems",
     "completion": "print the completion script for bash, zsh or fish",

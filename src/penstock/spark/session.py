@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.class_archive import archive_options
+from penstock.spark.executor_package import needs_package, package_settings, use_on_path
 from penstock.spark.handover import FORKER
 from penstock.spark.java import use_java
 from penstock.spark.launchers import start_forker, write_launcher
@@ -62,9 +63,9 @@ def session(
     settings: Mapping[str, str] | None = None,
     keeps_classes: bool = False,
 ) -> SparkSession:
-    """A session in which the format `penstock` is known: on this machine, on a cluster (`master`), or through Spark Connect
-    (`remote`; "local" starts a server here). `settings` go before ours. A session that is running already is taken as it is. One
-    on this machine that `keeps_classes` takes longer, and those after it start sooner."""
+    """A session in which the format `penstock` is known: on this machine, on a cluster (`master`), whose executors are sent what
+    they need, or through Spark Connect (`remote`; "local" starts a server here). `settings` go before ours. A session that is
+    running already is taken as it is. One on this machine that `keeps_classes` takes longer, and those after it start sooner."""
     from pyspark.sql import SparkSession
 
     # A server of Spark Connect that is started here is ours as a session on this machine is; one that runs already is as it is.
@@ -72,14 +73,17 @@ def session(
     if not is_served:
         use_java()
     is_local = not is_served and (remote or master or os.environ.get("MASTER") or "local").startswith("local")
-    if "PYSPARK_PYTHON" not in os.environ:
-        os.environ["PYSPARK_PYTHON"] = _python() if is_local else sys.executable
-        if os.environ["PYSPARK_PYTHON"] != sys.executable:
+    is_packaged = not is_local and not is_served and needs_package(settings or {})
+    if is_packaged or "PYSPARK_PYTHON" not in os.environ:
+        python = _python()
+        os.environ["PYSPARK_PYTHON"] = use_on_path(python) if is_packaged else python if is_local else sys.executable
+        if python != sys.executable:
             start_forker()
     chosen = {
         **({} if is_served else SETTINGS),
         **(_local_settings(keeps_classes=keeps_classes) if is_local else {}),
         **(settings or {}),
+        **(package_settings(settings or {}) if is_packaged else {}),
     }
     # pyspark's types do not say that `builder` is a property that returns a new builder.
     builder: SparkSession.Builder = SparkSession.builder.appName(name)

@@ -276,6 +276,11 @@ def check_or_close(job: CheckableJob, spark: SparkSession) -> None:
 
 def first_line(error: BaseException) -> str:
     """The error in one line; for an error in a task, the original one."""
+    if "No module named 'penstock" in str(error):
+        return (
+            "the executors do not have Penstock: unset PYSPARK_PYTHON and spark.pyspark.python to have it sent to them, or "
+            "install the same wheel there"
+        )
     own = _OURS.search(str(error))
     if own is not None and not isinstance(error, PenstockError):
         return own[2].strip()
