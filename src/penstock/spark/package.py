@@ -25,6 +25,7 @@ from penstock.core.errors import ConfigError
 from penstock.spark.executor_package import PYTHON
 from penstock.spark.launchers import launcher_home
 
+KEPT_S: Final = 7 * 86400.0
 # What tasks import; the other dependencies are those of nodes and commands.
 LIBRARIES: Final = (
     "cramjam",
@@ -88,7 +89,15 @@ def cached_package() -> Path:
     path = launcher_home() / f"package-{digest.hexdigest()[:16]}.tar.gz"
     if not path.exists():
         write_package(path)
+        _forget_old(path)
     return path
+
+
+def _forget_old(newest: Path) -> None:
+    """Delete packages that no running session can have sent lately."""
+    for other in newest.parent.glob("package-*.tar.gz"):
+        if newest.stat().st_mtime - other.stat().st_mtime > KEPT_S:
+            other.unlink(missing_ok=True)
 
 
 def _version() -> str:
