@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -10,15 +11,19 @@ import pytest
 
 from penstock.spark.errors import RowError
 from penstock.spark.pipelines.spec import MergeSpec
+from penstock.spark.tables.files import LocalStore
 from penstock.spark.tables.merge_task import (
     CURRENT,
     VALID_FROM,
     VALID_TO,
     ChangeLayout,
+    DropKeysTask,
     among,
     last_of_each_key,
     versions,
 )
+from penstock.spark.tables.table import TableReader
+from penstock.spark.tables.task_writer import TaskWriter
 
 Change = tuple[str, int, str | None]  # key, time, page; None deletes
 
@@ -100,6 +105,18 @@ def test_two_rows_of_a_key_without_an_order_are_refused() -> None:
     with pytest.raises(RowError, match=r"two rows of one key \(id\)"):
         last_of_each_key(rows, layout.merge, is_query=True)
     assert last_of_each_key(rows, layout.merge, is_query=False)["page"].to_pylist() == ["y"]
+
+
+@pytest.mark.parametrize(("keys", "is_read"), [([5], True), ([0, 20], True), ([20, 30], False), ([0, 1], False)])
+def test_a_file_whose_statistics_exclude_the_keys_is_left_alone(tmp_path: Path, keys: list[int], *, is_read: bool) -> None:
+    schema = pa.schema([("id", pa.int64()), ("page", pa.string())])
+    writer = TaskWriter(LocalStore(str(tmp_path)), schema)
+    (file,) = writer.write([pa.RecordBatch.from_pydict({"id": [3, 5, 9], "page": list("abc")}, schema)], "first")
+    reader = TableReader(writer.store, schema, ())
+    assert reader.may_hold(file, "id", min(keys), max(keys)) == is_read
+    kept = DropKeysTask(reader, writer, pa.table({"id": pa.array(keys, pa.int64())}), "next")(0, file)
+    found = None if kept is None else [row["id"] for each in kept for rows in reader.read(each) for row in rows.to_pylist()]
+    assert found == ([3, 9] if keys == [5] else None)
 
 
 def test_keys_of_several_columns_are_found() -> None:

@@ -159,6 +159,9 @@ class DropKeysTask:
 
     def __call__(self, number: int, file: DataFile) -> list[DataFile] | None:
         names = self.keys.column_names
+        range_of_keys = pc.min_max(self.keys[names[0]])
+        if not self.reader.may_hold(file, names[0], range_of_keys["min"].as_py(), range_of_keys["max"].as_py()):
+            return None
         if not any(pc.any(among(rows, self.keys)).as_py() for rows in self.reader.read(file, names) if rows.num_rows):
             return None
         kept = (rows.filter(pc.invert(among(rows, self.keys))) for rows in self.reader.read(file))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,6 +61,22 @@ class TableReader:
                     [self._column(batch, self.schema.field(name), fixed) for name in names],
                     schema=pa.schema([self.schema.field(name) for name in names]),
                 )
+
+    def may_hold(self, file: DataFile, column: str, low: Any, high: Any) -> bool:
+        """Whether a file may have values of a column between two, by its statistics."""
+        with closing(self.store.open_input(file.path)) as source, pq.ParquetFile(source) as parquet:
+            metadata = parquet.metadata
+            for group in (metadata.row_group(number) for number in range(metadata.num_row_groups)):
+                parts = [group.column(number) for number in range(group.num_columns)]
+                statistics = [part.statistics for part in parts if part.path_in_schema == column]
+                if not statistics or statistics[0] is None or not statistics[0].has_min_max:
+                    return True
+                try:
+                    if statistics[0].max >= low and statistics[0].min <= high:
+                        return True
+                except TypeError:  # of another type than the keys
+                    return True
+        return False
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field, fixed: dict[str, str | None]) -> pa.Array:
         if field.name in batch.schema.names:
