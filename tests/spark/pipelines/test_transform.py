@@ -82,6 +82,22 @@ def test_a_run_with_too_many_dead_letters_fails_with_the_first_reason(runs: Runs
     assert (state["dead_letters"], state["empty_rows"], state["state"]) == (20, 0, "finished")
 
 
+def test_rows_go_to_the_topics_that_a_column_names(runs: Runs) -> None:
+    topic = runs.topic("t1-fan", 1)
+    runs.produce(topic, [{"id": number, "page": f"p{number % 3}"} for number in range(30)])
+    body = transform(CLICKS.replace("TOPIC", topic), "SELECT id, page FROM source", "'fan-{page}', partitions: 2")
+    spec = runs.declare("fan", body)
+    assert runs.run(spec)["rows_written"] == 30
+    for number in range(3):
+        assert sorted(row["id"] for row in runs.values(f"fan-p{number}")) == list(range(number, 30, 3))
+    assert runs.run(spec)["rows_written"] == 0
+    runs.produce(topic, [{"id": 1, "page": "no/name"}])
+    with pytest.raises(BadRowError, match="a row names 'fan-no/name' as its topic; names have letters"):
+        runs.run(spec)
+    with pytest.raises(SpecError, match=r"target.topic: the result has no column region; there are id, page"):
+        runs.run(runs.declare("fan-wrong", body.replace("{page}", "{region}")))
+
+
 def test_dead_letters_tell_where_they_are_from_and_why(runs: Runs) -> None:
     topic = runs.topic("t2", 1)
     runs.produce(topic, [click(1), b"[1]"])

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.kafka.client import LATEST
 from penstock.spark.pipelines.errors import SpecFault
-from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.spec import FAN_OUT, PipelineSpec
 
 _TO_TOPIC: Final = ("load",)
 _TO_TABLE: Final = ("export", "compact", "audit")
@@ -77,6 +77,10 @@ def _check_target(spec: PipelineSpec, blame: _Blame) -> None:
     if target.topic is None and target.table is None:
         wanted = "table" if spec.kind in _TO_TABLE else "topic" if spec.kind in _TO_TOPIC else "topic or table"
         blame("target", f"{wanted} is missing")
+    if target.fan_out and spec.kind not in ("transform", "load"):
+        blame("target.topic", f"a pipeline of kind {spec.kind} writes to one topic; kind transform or load sends rows to many")
+    if FAN_OUT.search(spec.dead_letters.topic or ""):
+        blame("dead_letters.topic", "dead letters have no columns; name one topic")
     if target.topic is not None and spec.kind in _TO_TABLE:
         blame("target.topic", f"a pipeline of kind {spec.kind} has a table as its target")
     if target.table is not None and spec.kind in _TO_TOPIC:

@@ -3,15 +3,22 @@ tasks atomically."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.kafka.client import OpenTransaction
-from penstock.spark.task_transaction import task_transaction
+from penstock.spark.errors import RowError
+from penstock.spark.pipelines.spec import SourceSpec
+from penstock.spark.pipelines.topic_making import make_topic
+from penstock.spark.task_transaction import task_transaction, writing_client
 from penstock.spark.write_options import WriteOptions
 
+TOPICS_MAX: Final = 1000
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 REPORT: Final = (
     "transactional_id STRING, producer_id BIGINT, producer_epoch INT, "
     "rows_read BIGINT, rows BIGINT, dead BIGINT, first_dead STRING"
@@ -62,15 +69,41 @@ def unpack_reports(rows: Iterable[Iterable[object]]) -> list[TaskReport]:
     return reports
 
 
-class SendRowsTask:
-    """A task that sends rows to one topic."""
+class FanOut:
+    """Creates the topics that rows name. It is pickled to tasks."""
 
-    def __init__(self, options: WriteOptions, prefix: str) -> None:
+    def __init__(self, source: SourceSpec, partitions: int | None) -> None:
+        self._source = source
+        self._partitions = partitions
+        self._known: set[str] = set()
+
+    def prepare(self, options: WriteOptions, rows: pa.RecordBatch) -> None:
+        """Have a topic for every row. Raises RowError for names that cannot be, or that the pipeline reads."""
+        for name in pc.unique(rows.column("topic")).to_pylist():
+            if name in self._known:
+                continue
+            if name is None or not TOPIC_NAME.fullmatch(name):
+                raise RowError(f"a row names {name!r} as its topic; names have letters, digits, '.', '_' and '-', at most 249")
+            if name in self._source.topics or (self._source.pattern and re.fullmatch(self._source.pattern, name)):
+                raise RowError(f"a row goes to topic {name!r}, which the pipeline reads: it would feed itself")
+            if len(self._known) >= TOPICS_MAX:
+                raise RowError(f"rows of one task go to more than {TOPICS_MAX:,} topics; is the column the right one?")
+            make_topic(writing_client(options.client), name, self._partitions)
+            self._known.add(name)
+
+
+class SendRowsTask:
+    """A task that sends rows to one topic, or to those that they name."""
+
+    def __init__(self, options: WriteOptions, prefix: str, fan_out: FanOut | None = None) -> None:
         self._options = options
         self._prefix = prefix
+        self._fan_out = fan_out
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transaction = task_transaction(self._options, self._prefix)
         for batch in batches:
+            if self._fan_out is not None and batch.num_rows:
+                self._fan_out.prepare(self._options, batch)
             transaction.send(self._options.topic, batch)
         yield TaskReport(transaction.finish(), rows=transaction.rows).packed()

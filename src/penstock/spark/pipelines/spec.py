@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,6 +66,7 @@ class FilesSpec:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
 
 
+FAN_OUT: Final = re.compile(r"\{([^{}]+)\}")
 DELETES: Final = ("d", "D", "delete", "DELETE")
 
 
@@ -156,11 +158,16 @@ class TransformSpec:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Where rows go."""
+    """Where rows go. Columns in braces in the name of the topic send each row to a topic of its own."""
 
     topic: str | None = None
     table: TableSpec | None = None
     partitions: int | None = None
+
+    @property
+    def fan_out(self) -> tuple[str, ...]:
+        """The columns that name the topic of a row."""
+        return tuple(FAN_OUT.findall(self.topic or ""))
 
     def __str__(self) -> str:
         return f"topic {self.topic}" if self.topic is not None else str(self.table)

@@ -16,6 +16,7 @@ from penstock.spark.pipelines.kind_rules import check_kind
 from penstock.spark.pipelines.section import Section, duration_s
 from penstock.spark.pipelines.spec import (
     DELETES,
+    FAN_OUT,
     KINDS,
     METADATA,
     ROWS_MAX,
@@ -296,7 +297,7 @@ def _watermark(section: Section) -> Watermark:
 
 def _target(target: Section) -> TargetSpec:
     topic = target.text("topic")
-    if topic is not None and not TOPIC.fullmatch(topic):
+    if topic is not None and not TOPIC.fullmatch(FAN_OUT.sub("x", topic)):
         target.blame("topic", f"{topic!r} cannot name a topic; use letters, digits, '.', '_' and '-'")
     options = target.settings("options")
     table = target.read("table", lambda section: read_table(section, options))
