@@ -73,4 +73,8 @@ def test_the_readme_works_on_a_clean_clone(tmp_path: Path) -> None:
 
 def test_the_demo_is_one_command_of_make() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert re.search(r"^demo: setup .*\n\t\$\(BIN\)/penstock demo \$\(ARGS\)$", makefile, re.MULTILINE)
+    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert recipe is not None
+    *_, setup, demo = recipe[1].splitlines()
+    assert setup == "\t@$(MAKE) --no-print-directory setup"
+    assert demo == "\t$(BIN)/penstock demo $(ARGS)"

@@ -138,7 +138,7 @@ def test_the_command_publishes_lines_and_shows_them(node: RunningNode) -> None:
     sequences = run(node, "publish", "cli.lines", "-H", "a=b", stdin=b"one\ntwo\n").split()
     assert run(node, "fetch", "cli.lines") == f"{sequences[0]}\tcli.lines\tone\n{sequences[1]}\tcli.lines\ttwo\n"
     run(node, "fetch", "cli.lines", "--durable", "me", "--ack", "-n", "1")
-    assert run(node, "consumers", "cli.lines").split() == ["me", "cli.lines", sequences[0], sequences[1]]
+    assert run(node, "consumers", "cli.lines", "--no-headers").split() == ["me", "cli.lines", sequences[0], sequences[1]]
     assert json.loads(run(node, "follow", "cli.*", "--from", sequences[1], "-n", "1", "-o", "json"))["data"] == "two"
 
 
@@ -182,7 +182,7 @@ def test_consumers_of_patterns_are_listed(node: RunningNode) -> None:
     sequence = run(node, "publish", "listed.a", stdin=b"x\n").strip()
     run(node, "ack", "listed.*", "by-pattern", sequence)
     for asked in ("listed.a", "listed.*"):
-        assert run(node, "consumers", asked).split() == ["by-pattern", "listed.*", sequence, sequence]
+        assert run(node, "consumers", asked, "--no-headers").split() == ["by-pattern", "listed.*", sequence, sequence]
 
 
 def test_following_goes_on_after_a_restart_and_ends_with_ctrl_c(tmp_path: Path) -> None:
