@@ -1,4 +1,4 @@
-"""One node with a schema registry for all tests of a file."""
+"""One node with a schema registry for all tests here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.running_node import RunningNode, running_node
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     path = tmp_path_factory.mktemp("schemas")
     ports = ["--http-port", "0", "--schema-registry-port", "0"]

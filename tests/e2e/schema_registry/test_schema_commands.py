@@ -10,7 +10,6 @@ import pytest
 from tests.e2e.running_node import RunningNode
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"n","type":"int"},{"name":"s","type":"string","default":""}]}'
-JSON = '{"type":"object","properties":{"n":{"type":"integer"}},"additionalProperties":false}'
 PROTO = 'syntax = "proto3"; import "item.proto"; message Order { int32 n = 1; Item item = 2; }'
 ITEM = 'syntax = "proto3"; message Item { string name = 1; }'
 
@@ -19,7 +18,6 @@ ITEM = 'syntax = "proto3"; message Item { string name = 1; }'
     ("name", "schema", "value"),
     [
         ("order.avsc", AVRO, {"n": 7, "s": "x"}),
-        ("order.json", JSON, {"n": 7}),
         ("order.proto", PROTO, {"n": 7, "item": {"name": "x"}}),
     ],
 )

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.broker import TopicConfig
-from penstock.broker.errors import InvalidTopicNameError
-from penstock.broker.schema_registry import LATEST, NewSchema, Reference, RegistryError, SchemaRegistry
+from penstock.broker.errors import InvalidTopicNameError, PartitionUnavailableError
+from penstock.broker.schema_registry import LATEST, NewSchema, Reference, RegistryError, SchemaRegistry, TopicIds
+from penstock.broker.schema_rules import SchemaRule, SubjectStrategy
 from penstock.testing.sim_loop import ProcessDiedError, run_simulation
 from tests.sim_broker import SimBroker
 
@@ -153,6 +154,36 @@ def test_the_topic_is_the_brokers_own_and_records_of_other_registries_are_read()
     on_registry(scenario)
 
 
+def test_ids_are_known_without_waiting_once_the_topic_was_read_also_if_it_is_empty() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        assert registry.loaded_state().next_offset == 0  # there is no topic yet
+        await host.broker.internal_topic("_schemas")
+        with pytest.raises(PartitionUnavailableError):
+            registry.loaded_state()
+        await registry.state()
+        assert registry.loaded_state().next_offset == 0
+        await registry.register("t-value", avro("x"))
+        rule = SchemaRule(None, SubjectStrategy(by_topic=True, by_record=False))
+        allowed = TopicIds(registry).allowed("t", rule)
+        assert (allowed.key, list(allowed.value if allowed.value is not None else [])) == (None, [1])
+
+    on_registry(scenario)
+
+
+def test_an_imported_id_that_was_free_again_is_parsed_as_what_it_is_now() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("a", NewSchema('"int"'))
+        assert (await registry.check("a", NewSchema('"long"'), LATEST))[1] is None
+        await registry.delete_subject("a", permanent=False)
+        await registry.delete_subject("a", permanent=True)
+        await registry.set_mode("a", "IMPORT")
+        await registry.register("a", NewSchema('"string"', id=1, version=1))
+        await registry.set_mode("a", None)
+        assert (await registry.check("a", NewSchema('"long"'), LATEST))[1] is not None
+
+    on_registry(scenario)
+
+
 def test_a_schemas_topic_that_a_client_made_is_compacted_from_the_first_registration_on() -> None:
     async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
         await host.broker.catalog.create("_schemas", 1, TopicConfig({"retention.ms": "1000"}))
@@ -165,7 +196,7 @@ def test_a_schemas_topic_that_a_client_made_is_compacted_from_the_first_registra
 
 def test_a_crash_at_any_step_gives_no_schema_two_ids_and_no_id_two_schemas() -> None:
     async def run() -> None:
-        for step in range(0, 120, 3):
+        for step in range(0, 120, 5):
             host = await SimBroker().start()
             registry = SchemaRegistry(host.broker)
             told = {"x": (await host.do(registry.register("s", avro("x")))).id}

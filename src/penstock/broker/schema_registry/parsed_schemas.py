@@ -10,6 +10,7 @@ from typing import Final
 from penstock.broker.schema_registry.errors import RegistryError, invalid_schema
 from penstock.broker.schema_registry.names import context_of, in_context
 from penstock.broker.schema_registry.records import Reference, SchemaValue
+from penstock.broker.schema_registry.state import content_hash
 from penstock.schemas import Conflict, EarlierSchema, InvalidSchemaError, MissingLibraryError, Schema, find_conflict, parse_schema
 
 INLINE_BYTES: Final = 16 << 10  # what is longer is parsed and compared in a thread
@@ -21,7 +22,7 @@ Resolve = Callable[[str, int], Awaitable[SchemaValue]]
 
 
 class ParsedSchemas:
-    """Parsed schemas, by context and id. `resolve` finds a version of a subject."""
+    """Parsed schemas, by context and content. `resolve` finds a version of a subject."""
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
@@ -30,7 +31,7 @@ class ParsedSchemas:
 
     async def stored(self, value: SchemaValue) -> Schema:
         """A registered schema."""
-        key = (context_of(value.subject), value.id)
+        key = (context_of(value.subject), content_hash(value))
         kept = self._cache.get(key)
         if kept is not None:
             self._cache.move_to_end(key)
@@ -42,6 +43,11 @@ class ParsedSchemas:
             _, (_, size) = self._cache.popitem(last=False)
             self._cached_bytes -= size
         return schema
+
+    def forget(self) -> None:
+        """Drop what is in memory."""
+        self._cache.clear()
+        self._cached_bytes = 0
 
     async def parse(self, value: SchemaValue) -> Schema:
         """Parse a schema. A RegistryError says what is wrong with it."""

@@ -83,12 +83,13 @@ class SchemaRegistry:
         self._changing = asyncio.Lock()
         self._state = RegistryState()
         self._parsed = ParsedSchemas(self.version)
+        self._is_loaded = False
         self._loading: asyncio.Task[RegistryState] | None = None
 
     def loaded_state(self) -> RegistryState:
         """The state without waiting for it. A schema is in it before its id is told to anyone. Until it was read for the first
         time, PartitionUnavailableError."""
-        if self._state.next_offset or self._log.partition() is None:
+        if self._is_loaded or self._log.partition() is None:
             return self._state
         if self._loading is None or self._loading.done():
             self._loading = asyncio.create_task(self.state(), name="schema-registry-load")
@@ -100,12 +101,16 @@ class SchemaRegistry:
         if partition is None:
             return self._state
         if partition.end_offset < self._state.next_offset:
-            self._state = RegistryState()  # the end of the log was lost, and given up
+            # The end of the log was lost, and given up: its offsets and ids may come to mean something else.
+            self._state = RegistryState()
+            self._log.forget()
+            self._parsed.forget()
         state = self._state
         while state.next_offset < partition.end_offset:
             next_offset = await self._log.read_on(partition, state.next_offset, state.apply)
             state.next_offset = max(state.next_offset, next_offset)
             await asyncio.sleep(0)
+        self._is_loaded = True
         return state
 
     async def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaValue:

@@ -55,6 +55,11 @@ class SchemaLog:
             _visit(batch, apply)
         return read.next_offset
 
+    def forget(self) -> None:
+        """Drop what is in memory."""
+        self._cache.clear()
+        self._cached_bytes = 0
+
     async def value_at(self, offset: int) -> SchemaValue:
         """The schema of the record at an offset."""
         value = self._cache.get(offset)
