@@ -53,7 +53,7 @@ class _SharedStore(MemoryStore):
 class GatewayCluster:
     """The nodes, by number from 1. It can be started again after it was stopped, and storage opened again."""
 
-    def __init__(self, path: Path, options: BrokerOptions, cluster_id: str) -> None:
+    def __init__(self, path: Path, options: BrokerOptions, cluster_id: str, nodes: int = NODES) -> None:
         self._path = path
         self._store = _SharedStore(KeyTable(uuid.uuid4().hex), boot_time)
         self._starts = 0
@@ -63,7 +63,7 @@ class GatewayCluster:
         self._nodes: dict[int, _Node] = {}
         self._stack = AsyncExitStack()
         self._host: BrokerHost
-        self.ports = free_ports(NODES)
+        self.ports = free_ports(nodes)
 
     @property
     def broker(self) -> Broker:
@@ -83,7 +83,7 @@ class GatewayCluster:
         self._nodes.clear()
         identity = ClusterIdentity(cluster_id=str(uuid.uuid4()), name="tested", kind=Erasure.MIRROR_3.value)
         await Coordination(self._store).create_cluster(identity)
-        for number in range(1, NODES + 1):
+        for number in range(1, len(self.ports) + 1):
             await self._join(number)
         first = self._nodes[1]
         await _until(lambda: first.coordination.leadership is not None)

@@ -50,7 +50,9 @@ class RunningGateway:
         use_uvloop: bool = True,
         tls: SSLContext | None = None,
         durable: bool = False,
+        nodes: int = NODES,
     ) -> None:
+        self._nodes = nodes
         self._path = path
         self._durable = durable
         self._options = options
@@ -106,7 +108,7 @@ class RunningGateway:
         clock, random = SystemClock(), Random()
         group = GroupConfig(0, Erasure.NONE, (self._path,))
         self.storage = BlobStorage([group], clock=clock, random=random, durable=self._durable, options=self._group_options)
-        if NODES > 1:
+        if self._nodes > 1:
             await self._start_cluster()
             return
         self.broker = await Broker.start(self.storage, self._broker_options, clock=clock, random=random)
@@ -126,7 +128,7 @@ class RunningGateway:
         if self._tls is not None:
             pytest.skip("the nodes of the tested cluster have no certificates")
         if self._cluster is None:
-            self._cluster = GatewayCluster(self._path, self._broker_options, CLUSTER_ID)
+            self._cluster = GatewayCluster(self._path, self._broker_options, CLUSTER_ID, self._nodes)
         with patch.object(broker_host, "KafkaOptions", lambda **made: self._options or KafkaOptions(**made)):
             await self._cluster.start(self.storage)
         self.broker, self.gateway = self._cluster.broker, self._cluster.gateway

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.gateway.kafka.cluster_view import (
+    NO_EPOCH,
     Admitted,
     BrokerAddress,
     ClusterView,
@@ -20,6 +21,7 @@ from penstock.gateway.kafka.gateway import KafkaGateway
 from penstock.gateway.kafka.options import KafkaOptions
 
 __all__ = [
+    "NO_EPOCH",
     "SERVED_APIS",
     "Admitted",
     "BrokerAddress",

@@ -9,7 +9,7 @@ from penstock.blob import Configuration, Erasure
 from penstock.broker import Topic
 from penstock.coordination import Coordination, MemberRecord
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka import BrokerAddress, Forwarder, Leader, MoveRefusedError, Replicas
+from penstock.gateway.kafka import NO_EPOCH, BrokerAddress, Forwarder, Leader, MoveRefusedError, Replicas
 from penstock.server.cluster.serving_tablets import ServingTablets
 
 COPIES: Final = {Erasure.NONE: 1, Erasure.MIRROR_3: 3, Erasure.BLOCK_4_2: 3, Erasure.MIRROR_3_DC: 3}
@@ -106,13 +106,16 @@ class KafkaView:
         return self._rack
 
     def leader_elsewhere(self, tablet_id: int) -> Leader | None:
-        """See ClusterView. The owner leads; while another still serves what is to be handed over, that one does."""
+        """See ClusterView. The owner leads; while another still serves what is to be handed over, that one does. An owner that
+        has not told yet that it serves a tablet most likely does by now: clients are to ask it."""
         owner = self._coordination.owner_of(tablet_id)
         leaders = [
             Leader(node_id, generations[tablet_id])
             for node_id, generations in ({} if self._serving is None else self._serving.elsewhere).items()
             if tablet_id in generations and node_id in self._members
         ]
+        if not leaders and owner is not None and owner != self._node_id and owner in self._members:
+            return Leader(owner, NO_EPOCH)
         return max(leaders, key=lambda leader: (leader.node_id == owner, leader.epoch), default=None)
 
     def replicas(self, topic: Topic, number: int, leader: int) -> Replicas:
