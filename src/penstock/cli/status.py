@@ -102,4 +102,6 @@ def lines(status: dict[str, Any]) -> list[str]:
 
 
 def _shown_node(node: dict[str, Any]) -> str:
-    return f"{node['node_id']} ({node['name']}) {node['kafka'] or 'runs' if node['is_running'] else 'is away'}"
+    where = node["kafka"] or "runs" if node["is_running"] else "is away"
+    marks = [mark for mark, is_so in (("leads", node["is_leader"]), ("drains", node["is_draining"])) if is_so]
+    return " ".join([f"{node['node_id']} ({node['name']})", where, *marks, f"with {node['tablets']} tablets"])

@@ -16,12 +16,15 @@ class SecurityView(ResponseModel, frozen=True):
 
 
 class NodeView(ResponseModel, frozen=True):
-    """A node of the cluster, or a worker of this machine."""
+    """A node of the cluster, or a worker of this machine, and how many tablets of topics it owns."""
 
     node_id: int
     name: str
     kafka: str | None
     is_running: bool
+    is_leader: bool
+    is_draining: bool
+    tablets: int
 
 
 class ClusterView(ResponseModel, frozen=True):

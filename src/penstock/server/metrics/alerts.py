@@ -145,7 +145,7 @@ def _storage(facts: Facts) -> Iterator[Alert]:
             "storage_degraded",
             f"VDisks {named} are out, failing or being refilled: fewer further failures are survived"
             if named
-            else "a disk is full",
+            else "a disk is full, or one of another node is out",
             "see which disk it is and why; once it is back, it is refilled automatically",
             "/storage",
         )
