@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from penstock.coordination import Coordination, KeyChange, NotLeaderError, OwnerMap
@@ -349,14 +350,24 @@ class Placement:
     @property
     def spread(self) -> int:
         """How many nodes a new topic can be spread over."""
-        return max(1, sum(node.can_take for node in self._nodes.values()))
+        return max(1, sum(node.can_take for node in self._storing_nodes()))
+
+    def _storing_nodes(self) -> list[NodeView]:
+        """The nodes as far as they may store new tablets. Where each has a storage group of its own a tablet is there for good:
+        then one that is away for a moment gets its share as well."""
+        return [
+            node
+            if self._inventory.own_group(node.node_id) is None
+            else replace(node, state=NodeState.ALIVE, is_member=True, is_draining=False)
+            for node in self._nodes.values()
+        ]
 
     def choose_groups(self, count: int) -> list[int]:
         """The storage groups of so many new tablets. Empty if they go to the group of all nodes."""
         new = [TabletView(number) for number in range(count)]
         owned = self._owners.known
         known = [self._view(tablet, owned.owner_of(tablet.tablet_id), GroupNodes()) for tablet in self._inventory.tablets()]
-        chosen = choose(list(self._nodes.values()), known, new)
+        chosen = choose(self._storing_nodes(), known, new)
         groups = [self._inventory.own_group(node_id) for node_id in chosen.values()]
         return [group for group in groups if group is not None]
 
@@ -380,8 +391,13 @@ class Placement:
         new = [
             self._view(tablet, None, self._inventory.group(tablet.group)) for tablet in listed if tablet.tablet_id in tablet_ids
         ]
-        chosen = choose(list(self._nodes.values()), [tablet for tablet in known if tablet.tablet_id not in tablet_ids], new)
-        if missing := tablet_ids - chosen.keys():
+        others = [tablet for tablet in known if tablet.tablet_id not in tablet_ids]
+        chosen = choose(list(self._nodes.values()), others, new)
+        while missing := tablet_ids - chosen.keys():
+            if any(tablet.is_pinned for tablet in new if tablet.tablet_id in missing):
+                await asyncio.sleep(LOOK_S)  # only one node can run it, which is away
+                chosen = choose(list(self._nodes.values()), others, new)
+                continue
             raise UnavailableError(f"no node can run {len(missing)} of the new tablets now; `penstock node list` shows the nodes")
         await self._owners.assign(chosen)
         by_node: dict[int, list[HostOrder]] = {}
