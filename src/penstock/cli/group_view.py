@@ -68,17 +68,16 @@ class Lag(NamedTuple):
 
 
 def list_groups(client: CommandClient) -> list[GroupListing]:
-    """Every group of every node, by name."""
-    listings: list[GroupListing] = []
+    """Every group of every node, by name. Several nodes may tell of one: those that do not lead pass the question on."""
+    listings: dict[str, GroupListing] = {}
     for node in client.metadata([]).brokers:
         answer = client.node_call(node.node_id, keys.LIST_GROUPS, groups.ListGroupsRequest(), groups.ListGroupsResponse)
         if answer.error_code:
             raise RequestRefusedError("groups", answer.error_code)
-        listings += (
-            GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state, node.node_id)
-            for item in answer.groups
-        )
-    return sorted(listings)
+        for item in answer.groups:
+            listing = GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state, node.node_id)
+            listings.setdefault(item.group_id, listing)
+    return sorted(listings.values())
 
 
 def kind_of(name: str, group_type: str) -> str:

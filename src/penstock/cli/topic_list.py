@@ -77,10 +77,12 @@ def _cells(row: TopicRow) -> tuple[str | int | None, ...]:
 def _sizes(client: CommandClient) -> dict[str, int]:
     """The stored bytes of every topic; none for users who may not describe the cluster."""
     sizes: dict[str, int] = {}
-    answer = client.call(keys.DESCRIBE_LOG_DIRS, cluster.DescribeLogDirsRequest(topics=None), cluster.DescribeLogDirsResponse)
-    for directory in answer.results:
-        for topic in directory.topics:
-            sizes[topic.name] = sizes.get(topic.name, 0) + sum(item.partition_size for item in topic.partitions)
+    request = cluster.DescribeLogDirsRequest(topics=None)
+    for node in client.metadata([]).brokers:  # each tells of the partitions that it leads
+        answer = client.node_call(node.node_id, keys.DESCRIBE_LOG_DIRS, request, cluster.DescribeLogDirsResponse)
+        for directory in answer.results:
+            for topic in directory.topics:
+                sizes[topic.name] = sizes.get(topic.name, 0) + sum(item.partition_size for item in topic.partitions)
     return sizes
 
 
