@@ -22,7 +22,6 @@ class SecondNode:
 
     version = 0
     copies_max = 3
-    controller_id = NODE_ID
 
     def __init__(self, first: RunningGateway) -> None:
         self._first = first
@@ -83,6 +82,11 @@ class SecondNode:
         return f"node {node_id}"
 
     # As a gateway asks about them.
+
+    @property
+    def controller_id(self) -> int:
+        """See ClusterView."""
+        return -1 if self.leader is None else self.leader
 
     def others(self, listener: str) -> Sequence[BrokerAddress]:
         """See ClusterView."""

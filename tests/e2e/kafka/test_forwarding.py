@@ -19,10 +19,18 @@ from penstock.kafka.protocol.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
 )
 from penstock.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.kafka.protocol.offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from penstock.kafka.protocol.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from penstock.kafka.protocol.transactions import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from penstock.testing.batches import make_batch
 from tests.e2e.kafka.gateway_cluster import NODES
 from tests.e2e.kafka.raw_client import CLIENT_ID, RawClient
@@ -104,6 +112,32 @@ def test_a_member_joins_through_the_other_node_with_the_address_of_its_client(ga
     assert (joined.error_code, joined.leader) == (errors.NONE, joined.member_id)
     members = gateway.broker.groups.describe_classic("joined-there").members
     assert [(member.client_host, member.client_id) for member in members] == [("/127.0.0.1", CLIENT_ID)]
+
+
+def test_groups_and_transactions_are_listed_by_the_leading_node_alone(
+    client: RawClient, second: SecondNode, other: RawClient
+) -> None:
+    """Clients ask every node, and some show what two of them tell twice."""
+    assert other.call(keys.JOIN_GROUP, 2, join_request("listed"), JoinGroupResponse).error_code == errors.NONE
+    initiated = other.call(
+        keys.INIT_PRODUCER_ID,
+        4,
+        InitProducerIdRequest(transactional_id="listed", transaction_timeout_ms=1000),
+        InitProducerIdResponse,
+    )
+    assert initiated.error_code == errors.NONE
+    groups = [asked.call(keys.LIST_GROUPS, 4, ListGroupsRequest(), ListGroupsResponse) for asked in (client, other)]
+    assert [[group.group_id for group in listed.groups].count("listed") for listed in groups] == [1, 0]
+    found = [
+        asked.call(keys.LIST_TRANSACTIONS, 0, ListTransactionsRequest(), ListTransactionsResponse) for asked in (client, other)
+    ]
+    assert [len(listed.transaction_states) > 0 for listed in found] == [True, False]
+    second.leader = None
+    try:
+        unknown = other.call(keys.LIST_GROUPS, 4, ListGroupsRequest(), ListGroupsResponse)
+    finally:
+        second.leader = NODE_ID
+    assert unknown.error_code == errors.COORDINATOR_NOT_AVAILABLE, "an empty list would be taken for the truth"
 
 
 def test_a_call_is_ended_when_its_client_disconnects(second: SecondNode, other: RawClient) -> None:

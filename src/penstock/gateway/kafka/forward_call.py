@@ -14,7 +14,7 @@ from penstock.gateway.kafka.call import Call, Peer
 from penstock.gateway.kafka.cluster_view import ForwardedReply, ForwardedRequest, Forwarder, NoForwardError
 from penstock.gateway.kafka.node import Node
 from penstock.gateway.kafka.unanswered import unanswered
-from penstock.kafka.protocol import Request, keys, private_keys
+from penstock.kafka.protocol import APIS, Request, keys, private_keys
 from penstock.kafka.protocol.configs import DescribeConfigsRequest
 from penstock.kafka.protocol.groups import JoinGroupRequest
 
@@ -40,6 +40,9 @@ SERVED_EVERYWHERE: Final = frozenset(
     }
 )
 """What a node answers for itself, whether it leads or not."""
+
+LISTINGS: Final = frozenset({keys.LIST_GROUPS, keys.LIST_TRANSACTIONS})
+"""What clients ask every node for, to put the answers together: the leading node has all of it, others have nothing."""
 
 WAITING: Final = frozenset({keys.JOIN_GROUP, keys.SYNC_GROUP})  # they are answered when other members have come
 BROKER_RESOURCE: Final = 4  # of DescribeConfigs
@@ -71,6 +74,9 @@ class ForwardCall(Call):
         self._task: asyncio.Task[None]
 
     def start(self) -> None:
+        if self.api_key in LISTINGS and self.node.view.controller_id >= 0:
+            self.answer(APIS[self.api_key].response_class())
+            return
         self._task = task = self.node.spawn(self._run())
         self.poll = self
         if self.api_key in WAITING:

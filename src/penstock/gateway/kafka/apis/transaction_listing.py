@@ -33,9 +33,7 @@ async def describe_transactions(call: Call, request: DescribeTransactionsRequest
 
 async def list_transactions(call: Call, request: ListTransactionsRequest) -> ListTransactionsResponse:
     """Every transactional id that all filters let pass."""
-    response = ListTransactionsResponse(
-        unknown_state_filters=[statensaction for statensaction in request.state_filters if statensaction not in STATES]
-    )
+    response = ListTransactionsResponse(unknown_state_filters=[state for state in request.state_filters if state not in STATES])
     pattern: re.Pattern[str] | None = None
     try:
         if request.transactional_id_pattern:
