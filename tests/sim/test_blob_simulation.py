@@ -7,7 +7,7 @@ import pytest
 from penstock.blob import Erasure
 from penstock.testing.simulate_blob import run_seed
 
-SEEDS = {Erasure.NONE: range(20), Erasure.BLOCK_4_2: range(10), Erasure.MIRROR_3_DC: range(10), Erasure.MIRROR_3: range(10)}
+SEEDS = {Erasure.NONE: range(12), Erasure.BLOCK_4_2: range(6), Erasure.MIRROR_3_DC: range(6), Erasure.MIRROR_3: range(6)}
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ TASKS = (
 )
 
 
+@pytest.mark.soak
 def test_tasks_find_all_they_import_in_the_package(tmp_path: Path) -> None:
     write_package(tmp_path / "package.tar")
     with tarfile.open(tmp_path / "package.tar") as archive:

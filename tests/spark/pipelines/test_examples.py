@@ -66,6 +66,7 @@ def closed_sessions(clicks: list[tuple[str, str]]) -> tuple[Counter[tuple[str, i
     return +found, sum(not value.endswith("}") for _, value in clicks)
 
 
+@pytest.mark.soak
 def test_clicks_become_sessions(runs: Runs) -> None:
     copy = prepare(runs, "clickstream", "clicks", 3000)
     state = runs.run(read_spec(str(copy / "sessions.yaml")))
@@ -97,6 +98,7 @@ def test_order_totals_are_what_the_orders_come_to(runs: Runs) -> None:
     assert {hour for _, hour in expected.keys() - found.keys()} <= set(sorted({hour for _, hour in expected})[-2:])
 
 
+@pytest.mark.soak
 def test_readings_become_an_iceberg_table(runs: Runs) -> None:
     copy = prepare(runs, "telemetry", "telemetry", 2000)
     spec = read_spec(str(copy / "to_iceberg.yaml"))

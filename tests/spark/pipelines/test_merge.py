@@ -151,6 +151,7 @@ def test_a_table_follows_the_change_events_of_a_database(
     assert "__op" not in read_table("delta", tmp_path / "lake").column_names
 
 
+@pytest.mark.soak
 def test_counts_that_change_are_updated_in_the_table(
     spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path
 ) -> None:

@@ -76,7 +76,7 @@ def test_a_lost_checkpoint_is_refused_and_gone_on_without_when_told(runs: Runs) 
     assert counts(runs, "s2-out") == [("00:00", "a", 1), ("00:01", "a", 1)]
 
 
-@pytest.mark.parametrize("form", ["delta", "parquet"])
+@pytest.mark.parametrize("form", ["delta", pytest.param("parquet", marks=pytest.mark.soak)])
 def test_windows_go_to_a_table_each_once(runs: Runs, form: str) -> None:
     topic = runs.topic(f"s3-{form}")
     runs.produce(topic, [click(1, "a"), click(2, "a"), b"{bad", click(90, "b")])
