@@ -8,9 +8,10 @@ from penstock.kafka.protocol import APIS, keys
 from penstock.server.kafka_apis import BROKER_NAMES, DYNAMIC_KEYS, SERVED_APIS
 
 TOP: Final = """\
-Any recent Kafka client connects unchanged. ApiVersions lists exactly the APIs below. One node is one broker: it leads every
-partition and coordinates every group and transaction. A partition has one replica, the broker itself; redundancy is provided by
-the [storage group](../architecture.md) below it.
+Any recent Kafka client connects unchanged. ApiVersions lists exactly the APIs below. One node is one broker: alone it leads every
+partition and coordinates every group and transaction. In a [cluster](../how-to/run-a-cluster.md), and with
+[workers](../how-to/use-all-cores.md), each node leads some of the partitions and one coordinates; a client may ask any of them.
+Redundancy is provided by the [storage group](../architecture.md) below the broker, whose disks are shown as replicas.
 """
 
 _INHERITED: Final = ", ".join(f"`{name}`" for name in sorted(BROKER_NAMES.values()))
