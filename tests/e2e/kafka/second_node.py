@@ -10,11 +10,24 @@ from types import TracebackType
 from penstock.broker import PartitionBroker, Tablets, Topic
 from penstock.core.clock import SystemClock
 from penstock.gateway.kafka import BrokerAddress, Forwarder, KafkaGateway, Leader, Replicas
+from penstock.gateway.kafka.cluster_view import AloneView
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.cluster.forwarding import ForwardService, LeaderForwarder
 from tests.e2e.kafka.running_gateway import CLUSTER_ID, NODE_ID, RunningGateway
 
 SECOND_ID = 2
+
+
+class _LeadersView(AloneView):
+    """What the node that leads knows: without the other in its metadata, clients would forget that one."""
+
+    def __init__(self, other: BrokerAddress) -> None:
+        super().__init__(NODE_ID)
+        self._other = other
+
+    def others(self, listener: str) -> Sequence[BrokerAddress]:
+        """See ClusterView."""
+        return [self._other]
 
 
 class SecondNode:
@@ -65,8 +78,10 @@ class SecondNode:
             self.broker, node_id=SECOND_ID, cluster_id=CLUSTER_ID, host="127.0.0.1", port=0, view=self, listener="kafka"
         )
         await self.gateway.start()
+        first.gateway._node.view = _LeadersView(BrokerAddress(SECOND_ID, "127.0.0.1", self.gateway.port, "r2"))
 
     async def _stop(self) -> None:
+        self._first.gateway._node.view = AloneView(NODE_ID)
         await self.gateway.stop()
         for interconnect in self._interconnects:
             await interconnect.close()
