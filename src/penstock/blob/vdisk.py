@@ -172,7 +172,9 @@ class VDisk(SisterSync):
             if key in channel.blobs or channel.refuses(key):
                 return False
             channels.append(channel)
-        undo = [self._place_part(channel, blob_id, body) for channel, (blob_id, body) in zip(channels, parts, strict=True)]
+        undo: list[Callable[[], None]] = []
+        for channel, (blob_id, body) in zip(channels, parts, strict=True):
+            undo.append(self._place_part(channel, blob_id, body))
         self.journal.when_durable(done, self._reply_for, undo)
         return True
 
