@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
 
 from penstock.blob import Buffer
 from penstock.broker.errors import InvalidTimestampError
-from penstock.broker.schema_rules import AllowedIds, SchemaIds, SchemaRule
+from penstock.broker.schema_rules import AllowedIds, SchemaIds, SchemaRule, UnknownSchemaError
 from penstock.broker.timestamps import TimestampLimits
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
@@ -144,7 +144,7 @@ class _Examination(NamedTuple):
 class _Entry:
     """A batch in its turn. `batch` or `error` is set once it was looked at."""
 
-    __slots__ = ("admit", "batch", "error", "outcome", "source")
+    __slots__ = ("admit", "batch", "error", "outcome", "source", "work")
 
     def __init__(self, outcome: WriteOutcome, source: SourceWrite | None, admit: Callable[[], None] | None) -> None:
         self.outcome = outcome
@@ -152,6 +152,7 @@ class _Entry:
         self.admit = admit
         self.batch: Batch | None = None
         self.error: PenstockError | None = None
+        self.work: asyncio.Future[Batch] | None = None
 
     def finish(self, partition: Partition) -> None:
         """Queue the batch, or tell its writer why not."""
@@ -195,7 +196,13 @@ class Intake:
         if not is_plain:
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         if route.schema_rule is not None:
-            self._allowed_ids(route, route.schema_rule).check(batch.data, HEADER_SIZE, batch.messages)
+            allowed = self._allowed_ids(route, route.schema_rule)
+            try:
+                allowed.check(batch.data, HEADER_SIZE, batch.messages)
+            except UnknownSchemaError:
+                if not self._is_behind:
+                    raise
+                return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         taken: Any = batch  # it has all that a Batch has
         partition.enqueue(taken, None if batch.producer_id < 0 else producer_source(taken), batch)
         return -1
@@ -219,10 +226,9 @@ class Intake:
         if from_client:
             check_header(batch)
             # As with `begin_parsed`, a short way for what most batches are.
-            if not (batch.attributes & CODEC_MASK or route.codec or self._lanes) and batch.messages <= RECORDS_IN_PLACE:
+            is_short = not (batch.attributes & CODEC_MASK or route.codec or self._lanes) and batch.messages <= RECORDS_IN_PLACE
+            if is_short and allowed_ids is None:
                 times = check_plain_records(batch, batch.data, HEADER_SIZE, needs_keys=route.needs_keys)
-                if allowed_ids is not None:
-                    allowed_ids.check(batch.data, HEADER_SIZE, batch.messages)
                 batch = route.stamped(batch, times, now_ms)
                 partition.enqueue(batch, source or producer_source(batch), outcome)
                 return append_time_ms
@@ -230,9 +236,15 @@ class Intake:
         plain: memoryview | None = None
         must_look = from_client or route.must_look(batch)
         if must_look and (plain := examination.plain_in_place()) is None:
-            self._examine_in_thread(partition, examination, _Entry(outcome, source, admit))
+            self._examine_later(partition, self._examine_in_thread(examination), _Entry(outcome, source, admit))
             return append_time_ms
-        batch = examination.run(plain)
+        try:
+            batch = examination.run(plain)
+        except UnknownSchemaError:
+            if not self._is_behind:
+                raise
+            self._examine_later(partition, self._examine_caught_up(examination), _Entry(outcome, source, admit))
+            return append_time_ms
         lane = self._lanes.get(partition)
         if lane is None:
             partition.enqueue(batch, source or producer_source(batch), outcome)
@@ -251,9 +263,31 @@ class Intake:
             )
         return self.schema_ids.allowed(topic, rule)
 
-    def _examine_in_thread(self, partition: Partition, examination: _Examination, entry: _Entry) -> None:
+    @property
+    def _is_behind(self) -> bool:
+        """Whether a schema that is not known here may be registered all the same."""
+        return self.schema_ids is not None and self.schema_ids.may_be_behind
+
+    async def _examine_in_thread(self, examination: _Examination) -> Batch:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(_threads(), examination.run)
+        except UnknownSchemaError:
+            if not self._is_behind:
+                raise
+        return await self._examine_caught_up(examination)
+
+    async def _examine_caught_up(self, examination: _Examination) -> Batch:
+        """Look at a batch with all schemas that other nodes have registered by now."""
+        rule = examination.route.schema_rule
+        assert self.schema_ids is not None, "it was looked at with ids"
+        assert rule is not None, "it was looked at with ids"
+        await self.schema_ids.catch_up()
+        caught_up = examination._replace(allowed_ids=self._allowed_ids(examination.route, rule))
+        return await asyncio.get_running_loop().run_in_executor(_threads(), caught_up.run)
+
+    def _examine_later(self, partition: Partition, examining: Coroutine[Any, Any, Batch], entry: _Entry) -> None:
         self._lanes.setdefault(partition, deque()).append(entry)
-        work = asyncio.get_running_loop().run_in_executor(_threads(), examination.run)
+        work = entry.work = asyncio.create_task(examining, name="examine-batch")
 
         def done(work: asyncio.Future[Batch]) -> None:
             try:

@@ -86,3 +86,12 @@ class SchemaIds(Protocol):
     def allowed(self, topic: str, rule: SchemaRule) -> AllowedIds:
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
         ...
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether other nodes register schemas, so that one may be missing here."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Learn of all schemas that are registered by now. UnavailableError if that is not possible now."""
+        ...

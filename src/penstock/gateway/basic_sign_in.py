@@ -6,7 +6,7 @@ import binascii
 from base64 import b64decode
 from typing import Final
 
-from penstock.broker import Broker, WrongPasswordError
+from penstock.broker import PartitionBroker, WrongPasswordError
 from penstock.core.errors import InvalidRequestError
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -21,7 +21,7 @@ class NotSignedInError(InvalidRequestError):
 class BasicSignIn:
     """Authenticates callers of a gateway by the broker's users."""
 
-    def __init__(self, broker: Broker, gateway: str) -> None:
+    def __init__(self, broker: PartitionBroker, gateway: str) -> None:
         self._broker = broker
         self._gateway = gateway
 

@@ -105,6 +105,11 @@ class Partition(PartitionState):
         partition.written = 0
         return partition
 
+    @property
+    def writes_in_flight(self) -> bool:
+        """Whether there are writes without an outcome."""
+        return self._writer.in_flight[0] > 0
+
     async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch; it is durable when this returns. The bytes must not change until then."""
         return await self.append(check_batch(raw, self.config.batch_bytes_max), source)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.blob import BlobStorage
 from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions, LedNodes, PartitionBroker, Tablets
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
-from penstock.broker.schema_registry import SchemaRegistry, TopicIds
+from penstock.broker.schema_registry import OwnSchemaPartition, SchemaRegistry, TopicIds
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
 from penstock.gateway.kafka import ClusterView, KafkaGateway, KafkaOptions
@@ -86,9 +86,10 @@ class BrokerHost:
         *,
         tablets: Tablets | None = None,
         led_nodes: LedNodes | None = None,
+        registry: SchemaRegistry | None = None,
     ) -> None:
         """Start the broker, then listen. `on_started` is called in between: from then on the broker's tablets exist. What was
-        started is stopped again if anything fails."""
+        started is stopped again if anything fails. The schema registry is that of a cluster, or one on this broker alone."""
         config, tls = self.config, tls_context(self.config)
         self._group = options.group
         try:
@@ -96,6 +97,8 @@ class BrokerHost:
                 storage, options, clock=SystemClock(), random=random, tablets=tablets, led_nodes=led_nodes
             )
             self.closing.push_async_callback(broker.stop)
+            registry = registry or SchemaRegistry(OwnSchemaPartition(broker))
+            broker.intake.schema_ids = TopicIds(registry)
             await on_started()
             # It starts last and stops just before the broker, so that monitoring can watch the node drain.
             self.closing.push_async_callback(self._stop_http)
@@ -107,8 +110,6 @@ class BrokerHost:
                 self.listeners[name] = Listener(config.host, port)
             for gateway in streams.gateways:
                 self.observatory.watch("stream", gateway)
-            registry = SchemaRegistry(broker)
-            broker.intake.schema_ids = TopicIds(registry)
             await self._listen_schemas(registry, broker, tls)
             await self._listen_http(storage, broker, registry, streams.engine, tls)
         except BaseException:
@@ -205,16 +206,9 @@ class BrokerHost:
         self.observatory.watch("ydb", gateway)
 
     async def _listen_schemas(self, registry: SchemaRegistry, broker: Broker, tls: SSLContext | None) -> None:
-        config = self.config
-        listener = make_listener(config, registry, broker, advertised_host(config), tls)
-        if listener is None:
-            return
-        try:
-            await listener.start()
-        except OSError as error:
-            raise cannot_listen("schema_registry_port", config.host, listener.port, error) from error
-        self.closing.push_async_callback(listener.stop)
-        self.listeners["schema_registry"] = Listener(config.host, listener.port)
+        port = await listen_schemas(self.config, registry, broker, tls=tls, closing=self.closing)
+        if port is not None:
+            self.listeners["schema_registry"] = Listener(self.config.host, port)
 
     async def _listen_http(
         self,
@@ -341,6 +335,26 @@ async def listen_kafka(
         closing.push_async_callback(gateway.stop)
         observatory.watch("kafka", gateway)
     return gateways
+
+
+async def listen_schemas(
+    config: NodeConfig,
+    registry: SchemaRegistry,
+    broker: PartitionBroker,
+    *,
+    tls: SSLContext | None,
+    closing: AsyncExitStack,
+) -> int | None:
+    """Start the listener of the schema registry alone, which `closing` stops. Returns its port; None if there is none."""
+    listener = make_listener(config, registry, broker, advertised_host(config), tls)
+    if listener is None:
+        return None
+    try:
+        await listener.start()
+    except OSError as error:
+        raise cannot_listen("schema_registry_port", config.host, listener.port, error) from error
+    closing.push_async_callback(listener.stop)
+    return listener.port
 
 
 def import_listeners(modules: Sequence[str]) -> None:

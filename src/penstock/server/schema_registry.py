@@ -5,20 +5,22 @@ from __future__ import annotations
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Final
 
-from penstock.broker import Broker
+from penstock.broker import PartitionBroker
 from penstock.broker.schema_registry import SchemaRegistry
+from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from penstock.gateway.schema_registry import RegistryCaller, SchemaRegistryListener
+    from penstock.server.cluster.member import ClusterMember
 
 PATH: Final = "/schema-registry"
 
 
 def make_listener(
-    config: NodeConfig, registry: SchemaRegistry, broker: Broker, advertised_host: str, tls: SSLContext | None
+    config: NodeConfig, registry: SchemaRegistry, broker: PartitionBroker, advertised_host: str, tls: SSLContext | None
 ) -> SchemaRegistryListener | None:
     """The listener of the registry alone; None if it has no port."""
     if config.schema_registry_port is None:
@@ -37,7 +39,18 @@ def make_listener(
     )
 
 
-def mount_registry(app: web.Application, registry: SchemaRegistry, broker: Broker) -> None:
+def mount_standby_registry(app: web.Application, config: NodeConfig, member: ClusterMember, clock: Clock) -> None:
+    """Serve the registry on the HTTP listener of a node that does not lead, to users who sign in."""
+    from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
+    from penstock.gateway.schema_registry import registry_app, signed_in
+
+    guard = HttpGuard(own_hosts(config.host, config.advertised_host))
+    registry = registry_app(member.registry, config.cluster_name, clock, signed_in(lambda: member.broker), guard)
+    registry.on_response_prepare.append(add_data_headers)
+    app.add_subapp(PATH, registry)
+
+
+def mount_registry(app: web.Application, registry: SchemaRegistry, broker: PartitionBroker) -> None:
     """Serve the registry on the HTTP listener, to those whom it has signed in."""
     from penstock.gateway.schema_registry import RegistryCaller, registry_app
     from penstock.server.http import caller_of
@@ -46,4 +59,4 @@ def mount_registry(app: web.Application, registry: SchemaRegistry, broker: Broke
         caller = caller_of(request)
         return RegistryCaller(caller.principal, caller.host, caller.access)
 
-    app.add_subapp(PATH, registry_app(registry, broker, registry_caller))
+    app.add_subapp(PATH, registry_app(registry, broker.options.cluster_name, broker.clock, registry_caller))

@@ -101,6 +101,10 @@ class RunningCluster:
         """The port of a node for Kafka clients."""
         return self._ports[number][0]
 
+    def http_port(self, number: int) -> int:
+        """The port of a node for HTTP."""
+        return self._ports[number][1]
+
     def readiness(self, number: int) -> Mapping[str, Any]:
         """What /readyz of a node shows; nothing if it does not answer."""
         url = f"http://{self.host(number)}:{self._ports[number][1]}/readyz"

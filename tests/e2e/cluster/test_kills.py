@@ -1,6 +1,6 @@
 """Three nodes with a mirror-3 group under load of a stock client, each with partitions: the node that leads is killed -9, started
 again, and then another; one is stopped for a while, and says nothing that is out of date when it goes on. Everything acknowledged
-is there once, in order."""
+is there once, in order. Schemas are registered through all nodes the while: each gets one id, and no two the same."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from penstock.kafka.protocol.offsets import (
 )
 from penstock.kafka.protocol.private_leases import LeasedPartition, LeasedTopic, TakeLeaseRequest, TakeLeaseResponse
 from tests.e2e.cluster.numbers import PARTITIONS, TOPIC, Writer, check_numbers
+from tests.e2e.cluster.registrations import Registrar, check_validation
 from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
 from tests.e2e.kafka.raw_client import RawClient, fetch_request
 
@@ -139,9 +140,13 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
         writer.go_on()
         check_spread(cluster)
         check_leases(cluster)
+        check_validation(cluster)
+        registrar = Registrar(cluster)
+        registrar.go_on()
         first = cluster.active()
         cluster.kill(first)
         writer.go_on()
+        registrar.go_on()
         second = cluster.active()
         assert second != first
         cluster.start(first)
@@ -151,6 +156,7 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
         writer.go_on()
         cluster.kill(standby)
         writer.go_on()
+        registrar.go_on()
         cluster.start(standby)
         cluster.wait_ready(standby)
         check_stopped_node_says_nothing_old(cluster, writer)
@@ -159,6 +165,8 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
         del cluster.nodes[last]
         writer.go_on()
         writer.end()
+        registrar.go_on()
+        registrar.end()
         assert cluster.active() != last
         check_numbers(writer, cluster.bootstrap)
         for number in (1, 2, 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
@@ -9,7 +10,18 @@ import pytest
 
 from penstock.broker import TopicConfig
 from penstock.broker.errors import InvalidTopicNameError, PartitionUnavailableError
-from penstock.broker.schema_registry import LATEST, NewSchema, Reference, RegistryError, SchemaRegistry, TopicIds
+from penstock.broker.schema_registry import (
+    LATEST,
+    LogChangedError,
+    NewSchema,
+    OwnSchemaPartition,
+    Reference,
+    RegistryError,
+    SchemaRegistry,
+    TopicIds,
+)
+from penstock.broker.schema_registry.records import RecordKey
+from penstock.broker.schema_registry.topic_log import SchemaLog
 from penstock.broker.schema_rules import SchemaRule, SubjectStrategy
 from penstock.testing.sim_loop import ProcessDiedError, run_simulation
 from tests.sim_broker import SimBroker
@@ -26,7 +38,7 @@ def on_registry(scenario: Callable[[SimBroker, SchemaRegistry], Awaitable[None]]
 
     async def run() -> None:
         host = await SimBroker().start()
-        await host.do(scenario(host, SchemaRegistry(host.broker)))  # type: ignore[arg-type]
+        await host.do(scenario(host, SchemaRegistry(OwnSchemaPartition(host.broker))))  # type: ignore[arg-type]
         await host.stop()
 
     run_simulation(run(), seed=0)
@@ -47,7 +59,7 @@ def test_one_schema_has_one_id_in_all_subjects_and_versions_count_per_subject() 
         second = await registry.register("a-value", avro("x", "y"))
         assert [(value.id, value.version) for value in (first, again, other, second)] == [(1, 1), (1, 1), (1, 1), (2, 2)]
         assert (await registry.version("a-value", LATEST)).version == 2
-        fresh = SchemaRegistry(host.broker)  # as after a restart: from the topic alone
+        fresh = SchemaRegistry(OwnSchemaPartition(host.broker))  # as after a restart: from the topic alone
         assert await fresh.versions("a-value") == [1, 2]
         assert (await fresh.register("c-value", avro("x", "y"))).id == 2
 
@@ -76,7 +88,7 @@ def test_a_deleted_version_is_found_by_id_until_it_is_deleted_for_good_and_its_i
         assert await registry.delete_subject("a", permanent=False) == [2]
         assert await registry.delete_subject("a", permanent=True) == [1, 2]
         assert await refused(registry.with_id(1, ".")) == 40403
-        fresh = SchemaRegistry(host.broker)
+        fresh = SchemaRegistry(OwnSchemaPartition(host.broker))
         assert (await fresh.register("a", avro("z"))).id == 2
 
     on_registry(scenario)
@@ -194,11 +206,48 @@ def test_a_schemas_topic_that_a_client_made_is_compacted_from_the_first_registra
     on_registry(scenario)
 
 
+def test_registries_that_change_one_log_at_the_same_time_give_each_schema_one_id() -> None:
+    async def scenario(host: SimBroker, first: SchemaRegistry) -> None:
+        registries = [first, *(SchemaRegistry(OwnSchemaPartition(host.broker)) for _ in range(3))]
+        await first.set_config(None, {"compatibility": "BACKWARD"})  # creates the topic
+        fields = [f"f{number}" for number in range(12)]
+        registrations = [
+            registry.register("s", avro("x", field))
+            for at, registry in enumerate(registries)
+            for field in (*fields[at:], *fields[:at])
+        ]
+        values = await asyncio.gather(*registrations)
+        by_text = {value.schema: {other.id for other in values if other.schema == value.schema} for value in values}
+        assert sorted(by_text.values(), key=min) == [{number} for number in range(1, len(fields) + 1)]
+        assert await first.versions("s") == list(range(1, len(fields) + 1))
+
+    on_registry(scenario)
+
+
+def test_a_change_that_was_decided_on_what_is_out_of_date_is_not_stored() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("s", avro("x"))
+        end_offset = (await registry.state()).next_offset
+        partition = OwnSchemaPartition(host.broker)
+        log = SchemaLog(partition)
+        entry = (RecordKey("MODE", "s"), b'{"mode":"READONLY"}')
+        with pytest.raises(LogChangedError):
+            await log.append([entry], end_offset - 1)
+        waiting = asyncio.ensure_future(log.append([entry], end_offset))
+        await asyncio.sleep(0)
+        with pytest.raises(LogChangedError):
+            await log.append([entry], end_offset)  # the one before it may be stored or not
+        await waiting
+        assert (await registry.state()).next_offset == end_offset + 1
+
+    on_registry(scenario)
+
+
 def test_a_crash_at_any_step_gives_no_schema_two_ids_and_no_id_two_schemas() -> None:
     async def run() -> None:
         for step in range(0, 120, 5):
             host = await SimBroker().start()
-            registry = SchemaRegistry(host.broker)
+            registry = SchemaRegistry(OwnSchemaPartition(host.broker))
             told = {"x": (await host.do(registry.register("s", avro("x")))).id}
             host.process.crash_at_step(host.process.steps + step)
             try:
@@ -208,7 +257,7 @@ def test_a_crash_at_any_step_gives_no_schema_two_ids_and_no_id_two_schemas() -> 
             except ProcessDiedError:
                 pass
             await host.start()
-            registry = SchemaRegistry(host.broker)
+            registry = SchemaRegistry(OwnSchemaPartition(host.broker))
             ids = {field: (await host.do(registry.register("s", avro("x", field)))).id for field in ("z", "w", "y")}
             ids["x"] = (await host.do(registry.register("s", avro("x")))).id
             assert {field: ids[field] for field in told} == told

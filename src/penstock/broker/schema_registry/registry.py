@@ -1,19 +1,20 @@
 """The schema registry: schemas by subject, version and id, with Confluent's rules of registration and deletion.
 
-One change is in flight at a time. It is decided on the state that all records of the log give, and appended in one batch; the
-state follows by reading the log again. So a change whose answer was lost is there or not, and a repeated one finds what the first
-has done: no schema gets two ids, and no id goes to two schemas.
+One change of a node is in flight at a time. It is decided on the state that all records of the log give, and appended in one
+batch, on condition that nothing was added since: registries of other nodes add to the same log. The state follows by reading the
+log again. So a change whose answer was lost is there or not, and a repeated one finds what the first has done: no schema gets two
+ids, and no id goes to two schemas.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from penstock.broker.broker import Broker
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.broker.schema_registry.errors import (
     incompatible,
@@ -29,6 +30,7 @@ from penstock.broker.schema_registry.errors import (
 )
 from penstock.broker.schema_registry.names import check_subject, context_of, in_context
 from penstock.broker.schema_registry.parsed_schemas import ParsedSchemas
+from penstock.broker.schema_registry.partition import LogChangedError, SchemaPartition
 from penstock.broker.schema_registry.records import (
     CONFIG,
     DELETE_SUBJECT,
@@ -54,6 +56,12 @@ from penstock.broker.schema_registry.topic_log import Entry, SchemaLog
 from penstock.schemas import Conflict, Schema, is_transitive
 
 LATEST: Final = -1
+DECISIONS_MAX: Final = 50  # of one change, while other nodes are always first
+DECISION_PAUSE_S: Final = 0.005
+DECISION_PAUSE_MAX_S: Final = 0.1
+
+Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
 
 
 class NewSchema(msgspec.Struct, frozen=True, rename="camel"):
@@ -75,21 +83,51 @@ class NewSchema(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class SchemaRegistry:
-    """The registry of a broker. Its state is loaded with the first request."""
+def _change(
+    method: Callable[Concatenate[SchemaRegistry, Given], Coroutine[Any, Any, Answer]],
+) -> Callable[Concatenate[SchemaRegistry, Given], Coroutine[Any, Any, Answer]]:
+    """Make a method one change of the registry: alone on this node, and decided again if another node has changed something."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._log = SchemaLog(broker)
-        self._changing = asyncio.Lock()
+    @wraps(method)
+    async def changed(registry: SchemaRegistry, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        async with registry.changing:
+            for attempt in range(DECISIONS_MAX):
+                registry.decided_at = (await registry.state()).next_offset
+                try:
+                    return await method(registry, *given, **named)
+                except LogChangedError:
+                    if attempt == DECISIONS_MAX - 1:
+                        raise
+                    await asyncio.sleep(min(attempt * DECISION_PAUSE_S, DECISION_PAUSE_MAX_S))
+        raise AssertionError("the last attempt returns or raises")
+
+    return changed
+
+
+class SchemaRegistry:
+    """The registry on a partition. Its state is loaded with the first request."""
+
+    def __init__(self, partition: SchemaPartition) -> None:
+        self._partition = partition
+        self._log = SchemaLog(partition)
+        self.changing = asyncio.Lock()
+        self.decided_at = 0  # where the log ended when the change in flight was begun
+        self._reading = asyncio.Lock()
+        self._reads_begun = self._last_read = 0
         self._state = RegistryState()
         self._parsed = ParsedSchemas(self.version)
         self._is_loaded = False
         self._loading: asyncio.Task[RegistryState] | None = None
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes register schemas too."""
+        return self._partition.is_shared
+
     def loaded_state(self) -> RegistryState:
-        """The state without waiting for it. A schema is in it before its id is told to anyone. Until it was read for the first
-        time, PartitionUnavailableError."""
-        if self._is_loaded or self._log.partition() is None:
+        """The state without waiting for it. A schema that was registered on this node is in it before its id is told to anyone.
+        Until it was read for the first time, PartitionUnavailableError."""
+        if self._is_loaded or not self._partition.exists:
             return self._state
         if self._loading is None or self._loading.done():
             self._loading = asyncio.create_task(self.state(), name="schema-registry-load")
@@ -97,21 +135,29 @@ class SchemaRegistry:
 
     async def state(self) -> RegistryState:
         """The state with everything that is in the log by now."""
-        partition = self._log.partition()
-        if partition is None:
-            return self._state
-        if partition.end_offset < self._state.next_offset:
-            # The end of the log was lost, and given up: its offsets and ids may come to mean something else.
-            self._state = RegistryState()
-            self._log.forget()
-            self._parsed.forget()
-        state = self._state
-        while state.next_offset < partition.end_offset:
-            next_offset = await self._log.read_on(partition, state.next_offset, state.apply)
+        latest = self._reads_begun
+        async with self._reading:
+            if self._last_read <= latest:  # otherwise one that waited too has read it since this was called
+                self._reads_begun += 1
+                await self._read_log()
+                self._last_read = self._reads_begun
+        return self._state
+
+    async def _read_log(self) -> None:
+        while True:
+            state = self._state
+            next_offset, end_offset = await self._log.read_on(state.next_offset, state.apply)
+            if end_offset < state.next_offset:
+                # The end of the log was lost, and given up: its offsets and ids may come to mean something else.
+                self._state = RegistryState()
+                self._log.forget()
+                self._parsed.forget()
+                continue
             state.next_offset = max(state.next_offset, next_offset)
+            if state.next_offset >= end_offset:
+                self._is_loaded = end_offset > 0 or self._partition.exists
+                return
             await asyncio.sleep(0)
-        self._is_loaded = True
-        return state
 
     async def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaValue:
         """A version of a subject, or its latest."""
@@ -148,35 +194,35 @@ class SchemaRegistry:
         """A registered schema in the form of `format=serialized`."""
         return (await self._parsed.stored(value)).serialized()
 
+    @_change
     async def register(self, subject: str, new: NewSchema, *, normalize: bool = False) -> SchemaValue:
         """Register a schema. One that the subject has already is returned with the id and version it has."""
         check_subject(subject)
-        async with self._changing:
-            state = await self.state()
-            mode = check_writable(state, subject)
-            if (new.id is not None or new.version is not None) and mode != IMPORT:
-                raise operation_not_permitted(f"Subject {subject} is not in import mode")
-            value, schema = await self._canonical(state, subject, new, normalize)
-            if mode == IMPORT:
-                imported = self._imported(state, value, new)
-                await self._append_schema(imported)
-                return imported
-            known = await self._find(state, value, deleted=False)
-            if known is not None:
-                return known
-            level = level_of(state, subject)
-            conflict = await self._conflict(state, value, schema, level, list(state.live(subject).values()))
-            if conflict is not None:
-                raise incompatible(
-                    f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
-                    f"[{', '.join(conflict.messages(level))}]"
-                )
-            context = state.context(context_of(subject))
-            schema_id = context.by_content.get(content_hash(value), context.max_id + 1)
-            number = max(state.subjects.get(subject, {}), default=0) + 1
-            registered = msgspec.structs.replace(value, id=schema_id, version=number)
-            await self._append_schema(registered)
-            return registered
+        state = await self.state()
+        mode = check_writable(state, subject)
+        if (new.id is not None or new.version is not None) and mode != IMPORT:
+            raise operation_not_permitted(f"Subject {subject} is not in import mode")
+        value, schema = await self._canonical(state, subject, new, normalize)
+        if mode == IMPORT:
+            imported = self._imported(state, value, new)
+            await self._append_schema(imported)
+            return imported
+        known = await self._find(state, value, deleted=False)
+        if known is not None:
+            return known
+        level = level_of(state, subject)
+        conflict = await self._conflict(state, value, schema, level, list(state.live(subject).values()))
+        if conflict is not None:
+            raise incompatible(
+                f'Schema being registered is incompatible with an earlier schema for subject "{subject}", details: '
+                f"[{', '.join(conflict.messages(level))}]"
+            )
+        context = state.context(context_of(subject))
+        schema_id = context.by_content.get(content_hash(value), context.max_id + 1)
+        number = max(state.subjects.get(subject, {}), default=0) + 1
+        registered = msgspec.structs.replace(value, id=schema_id, version=number)
+        await self._append_schema(registered)
+        return registered
 
     async def look_up(self, subject: str, new: NewSchema, *, normalize: bool = False, deleted: bool = False) -> SchemaValue:
         """The version of a subject that has this schema."""
@@ -206,75 +252,75 @@ class SchemaRegistry:
         versions = list(live.values()) if number is None else [live[number]]
         return level, await self._conflict(state, value, schema, level, versions)
 
+    @_change
     async def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
         """Delete a subject: first softly, then for good. Returns its versions."""
-        async with self._changing:
-            state = await self.state()
-            check_writable(state, subject)
-            versions, live = state.subjects.get(subject, {}), state.live(subject)
-            if not versions:
-                raise subject_not_found(subject)
-            if permanent and live:
-                raise subject_not_soft_deleted(subject)
-            if not permanent and not live:
-                raise subject_soft_deleted(subject)
-            numbers = sorted(versions if permanent else live)
-            for number in numbers:
-                self._check_unreferenced(state, subject, number)
-            if permanent:
-                await self._erase(state, subject, numbers)
-                return numbers
-            entries: list[Entry] = [(RecordKey(kind, subject), None) for kind in (CONFIG, MODE) if _is_set(state, kind, subject)]
-            deletion = msgspec.json.encode(DeleteValue(subject, numbers[-1]))
-            await self._append([(RecordKey(DELETE_SUBJECT, subject), deletion), *entries])
+        state = await self.state()
+        check_writable(state, subject)
+        versions, live = state.subjects.get(subject, {}), state.live(subject)
+        if not versions:
+            raise subject_not_found(subject)
+        if permanent and live:
+            raise subject_not_soft_deleted(subject)
+        if not permanent and not live:
+            raise subject_soft_deleted(subject)
+        numbers = sorted(versions if permanent else live)
+        for number in numbers:
+            self._check_unreferenced(state, subject, number)
+        if permanent:
+            await self._erase(state, subject, numbers)
             return numbers
+        entries: list[Entry] = [(RecordKey(kind, subject), None) for kind in (CONFIG, MODE) if _is_set(state, kind, subject)]
+        deletion = msgspec.json.encode(DeleteValue(subject, numbers[-1]))
+        await self._append([(RecordKey(DELETE_SUBJECT, subject), deletion), *entries])
+        return numbers
 
+    @_change
     async def delete_version(self, subject: str, number: int, *, permanent: bool) -> int:
         """Delete one version: first softly, then for good. Returns its number."""
-        async with self._changing:
-            state = await self.state()
-            check_writable(state, subject)
-            versions, live = state.subjects.get(subject, {}), state.live(subject)
-            if not versions or (number == LATEST and not live):
-                raise subject_not_found(subject)
-            number = max(live) if number == LATEST else number
-            if number not in versions:
-                raise version_not_found(number)
-            if permanent and number in live:
-                raise version_not_soft_deleted(subject, number)
-            if not permanent and number not in live:
-                raise version_soft_deleted(subject, number)
-            self._check_unreferenced(state, subject, number)
-            if permanent:
-                await self._erase(state, subject, [number])
-            else:
-                value = await self._value(versions[number])
-                await self._append_schema(msgspec.structs.replace(value, deleted=True))
-            return number
+        state = await self.state()
+        check_writable(state, subject)
+        versions, live = state.subjects.get(subject, {}), state.live(subject)
+        if not versions or (number == LATEST and not live):
+            raise subject_not_found(subject)
+        number = max(live) if number == LATEST else number
+        if number not in versions:
+            raise version_not_found(number)
+        if permanent and number in live:
+            raise version_not_soft_deleted(subject, number)
+        if not permanent and number not in live:
+            raise version_soft_deleted(subject, number)
+        self._check_unreferenced(state, subject, number)
+        if permanent:
+            await self._erase(state, subject, [number])
+        else:
+            value = await self._value(versions[number])
+            await self._append_schema(msgspec.structs.replace(value, deleted=True))
+        return number
 
+    @_change
     async def set_config(self, subject: str | None, given: dict[str, Any] | None) -> dict[str, Any]:
         """Change the settings of a subject, or of the registry; None deletes them. Returns what was set before, or is set now."""
-        async with self._changing:
-            state = await self.state()
-            before = state.configs.get(subject, {})
-            after = None if given is None else checked_config(given, before)
-            value = None if after is None else msgspec.json.encode({"subject": subject, **after})
-            await self._append([(RecordKey(CONFIG, subject), value)])
-            return before if after is None else after
+        state = await self.state()
+        before = state.configs.get(subject, {})
+        after = None if given is None else checked_config(given, before)
+        value = None if after is None else msgspec.json.encode({"subject": subject, **after})
+        await self._append([(RecordKey(CONFIG, subject), value)])
+        return before if after is None else after
 
+    @_change
     async def set_mode(self, subject: str | None, mode: Any, *, force: bool = False) -> str:
         """Change the mode of a subject, or of the registry; None deletes it. Returns what was set before, or is set now."""
-        async with self._changing:
-            state = await self.state()
-            before = state.modes.get(subject, "READWRITE")
-            after = None if mode is None else checked_mode(mode)
-            if after == IMPORT and before != IMPORT and not force:
-                has_schemas = any(state.subjects.values()) if subject is None else bool(state.live(subject))
-                if has_schemas:
-                    raise operation_not_permitted("Cannot import since found existing subjects; set force=true to import anyway")
-            value = None if after is None else msgspec.json.encode({"mode": after})
-            await self._append([(RecordKey(MODE, subject), value)])
-            return before if after is None else after
+        state = await self.state()
+        before = state.modes.get(subject, "READWRITE")
+        after = None if mode is None else checked_mode(mode)
+        if after == IMPORT and before != IMPORT and not force:
+            has_schemas = any(state.subjects.values()) if subject is None else bool(state.live(subject))
+            if has_schemas:
+                raise operation_not_permitted("Cannot import since found existing subjects; set force=true to import anyway")
+        value = None if after is None else msgspec.json.encode({"mode": after})
+        await self._append([(RecordKey(MODE, subject), value)])
+        return before if after is None else after
 
     async def referenced_by(self, subject: str, number: int) -> list[int]:
         """The ids of the schemas that refer to a version."""
@@ -352,7 +398,7 @@ class SchemaRegistry:
         await self._append([(key, msgspec.json.encode(value))])
 
     async def _append(self, entries: list[Entry]) -> None:
-        appending = asyncio.ensure_future(self._log.append(entries))
+        appending = asyncio.ensure_future(self._log.append(entries, self.decided_at))
         try:
             await asyncio.shield(appending)
         except asyncio.CancelledError:

@@ -18,6 +18,15 @@ class TopicIds:
         self._registry = registry
         self._kept: dict[tuple[str, SchemaRule], tuple[int, AllowedIds]] = {}
 
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether other nodes register schemas, so that one may be missing here."""
+        return self._registry.is_shared
+
+    async def catch_up(self) -> None:
+        """Learn of all schemas that are registered by now."""
+        await self._registry.state()
+
     def allowed(self, topic: str, rule: SchemaRule) -> AllowedIds:
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
         state = self._registry.loaded_state()

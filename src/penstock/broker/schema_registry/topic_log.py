@@ -6,14 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.broker.broker import Broker
-from penstock.broker.errors import UnknownTopicError
-from penstock.broker.internal_topics import SCHEMAS_TOPIC, internal_config
+from penstock.broker.internal_topics import SCHEMAS_TOPIC
+from penstock.broker.schema_registry.partition import SchemaPartition
 from penstock.broker.schema_registry.records import RecordKey, SchemaValue, unpack_schema
 from penstock.core.errors import CorruptionError
 from penstock.core.record_format import framed, packed_record
 from penstock.kernels.record_scan import KEY_AT, KEY_SIZE, OFFSET_DELTA, VALUE_AT, VALUE_SIZE
-from penstock.queue import Partition, joined, scan_batch, split_batches
+from penstock.queue import scan_batch, split_batches
 
 READ_BYTES: Final = 256 << 10  # that are applied in one turn of the event loop
 CACHE_BYTES: Final = 32 << 20
@@ -25,35 +24,26 @@ Apply = Callable[[int, bytes | None, bytes | None], None]
 class SchemaLog:
     """Appends records and reads them. Values that were read lately are in memory."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, partition: SchemaPartition) -> None:
+        self._partition = partition
         self._cache: OrderedDict[int, SchemaValue] = OrderedDict()
         self._cached_bytes = 0
 
-    def partition(self) -> Partition | None:
-        """The partition of the topic; None while nothing was ever registered. Raises what Broker.partition does."""
-        try:
-            topic = self._broker.catalog.topic(SCHEMAS_TOPIC)
-        except UnknownTopicError:
-            return None
-        return self._broker.partition(topic, 0)
-
-    async def append(self, entries: Sequence[Entry]) -> None:
-        """Store records, all of them or none; they are durable when this returns. After an error they may be stored or not."""
-        topic = await self._broker.internal_topic(SCHEMAS_TOPIC)
-        if topic.config.own != internal_config(SCHEMAS_TOPIC).own:
-            # Made by a client for a registry of its own, maybe with a retention that would delete schemas.
-            topic = await self._broker.configure_topic(SCHEMAS_TOPIC, internal_config(SCHEMAS_TOPIC))
-        now_ms = int(self._broker.clock.wall() * 1000)
+    async def append(self, entries: Sequence[Entry], end_offset: int) -> None:
+        """Store records at the end of the log, all of them or none; they are durable when this returns. LogChangedError if the
+        log does not end at this offset any more: then nothing was stored. After other errors they may be stored or not."""
+        now_ms = int(self._partition.clock.wall() * 1000)
         records = [packed_record(number, value, key=key.pack()) for number, (key, value) in enumerate(entries)]
-        await self._broker.produce(topic, 0, framed(b"".join(records), len(records), (now_ms, now_ms)))
+        await self._partition.append(framed(b"".join(records), len(records), (now_ms, now_ms)), end_offset)
 
-    async def read_on(self, partition: Partition, offset: int, apply: Apply) -> int:
-        """Apply the batches from the one that holds an offset on, some at a time. Returns the offset after them."""
-        read = await partition.read(offset, READ_BYTES)
-        for batch in split_batches(joined(read)):
+    async def read_on(self, offset: int, apply: Apply) -> tuple[int, int]:
+        """Apply the batches from the one that holds an offset on, some at a time. Returns the offset after them, and the end."""
+        page = await self._partition.read(offset, READ_BYTES)
+        if page is None:
+            return 0, 0
+        for batch in split_batches(page.batches):
             _visit(batch, apply)
-        return read.next_offset
+        return page.next_offset, page.end_offset
 
     def forget(self) -> None:
         """Drop what is in memory."""
@@ -66,16 +56,15 @@ class SchemaLog:
         if value is not None:
             self._cache.move_to_end(offset)
             return value
-        partition = self.partition()
         found: list[SchemaValue] = []
 
         def take(at: int, _: bytes | None, raw: bytes | None) -> None:
             if at == offset and raw is not None:
                 found.append(unpack_schema(raw))
 
-        if partition is not None:
-            read = await partition.read(offset, 1)
-            for batch in split_batches(joined(read)):
+        page = await self._partition.read(offset, 1)
+        if page is not None:
+            for batch in split_batches(page.batches):
                 _visit(batch, take)
         if not found:
             raise CorruptionError(f"the schema at offset {offset} of {SCHEMAS_TOPIC} is not there any more")

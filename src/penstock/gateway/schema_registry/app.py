@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ssl import SSLContext
 from typing import Final
 
 from aiohttp import web
 
-from penstock.broker import Broker
+from penstock.broker import PartitionBroker
 from penstock.broker.schema_registry import SchemaRegistry
+from penstock.core.clock import Clock
+from penstock.core.errors import UnavailableError
 from penstock.gateway.basic_sign_in import BasicSignIn
 from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
@@ -22,17 +25,30 @@ LINE_BYTES_MAX: Final = 32 << 10
 
 
 def registry_app(
-    registry: SchemaRegistry, broker: Broker, caller_of: CallerOf, guard: HttpGuard | None = None
+    registry: SchemaRegistry, cluster_name: str, clock: Clock, caller_of: CallerOf, guard: HttpGuard | None = None
 ) -> web.Application:
     """The application. Mounted within another, it has that one's guard and sign-in."""
     middlewares = [answer_errors] if guard is None else [answer_errors, guard.middleware()]
     app = web.Application(client_max_size=0, middlewares=middlewares)
-    handlers = RegistryHandlers(registry, broker, IncomingBodies(BodyLimits(), broker.clock), caller_of)
+    handlers = RegistryHandlers(registry, cluster_name, IncomingBodies(BodyLimits(), clock), caller_of)
     for method, path, handler in (*handlers.routes(), *SettingHandlers(handlers).routes()):
         app.router.add_route(method, path, handler)
         if path != "/":
             app.router.add_route(method, "/contexts/{context}" + path, handler)
     return app
+
+
+def signed_in(broker_of: Callable[[], PartitionBroker | None]) -> CallerOf:
+    """Has callers sign in by HTTP Basic authentication as users of the broker; None is a node that starts."""
+
+    async def caller_of(request: web.Request) -> RegistryCaller:
+        broker, host = broker_of(), request.remote or ""
+        if broker is None:
+            raise UnavailableError("this node is starting and does not know the users yet; try again in a moment")
+        principal = await BasicSignIn(broker, "schema_registry").principal(request.headers.get("Authorization", ""), host)
+        return RegistryCaller(principal, host, broker.access)
+
+    return caller_of
 
 
 class SchemaRegistryListener:
@@ -41,7 +57,7 @@ class SchemaRegistryListener:
     def __init__(
         self,
         registry: SchemaRegistry,
-        broker: Broker,
+        broker: PartitionBroker,
         *,
         host: str,
         port: int,
@@ -52,13 +68,9 @@ class SchemaRegistryListener:
         self._host = host
         self.port = port
         self._tls = tls
-        sign_in = BasicSignIn(broker, "schema_registry")
-
-        async def caller_of(request: web.Request) -> RegistryCaller:
-            principal = await sign_in.principal(request.headers.get("Authorization", ""), request.remote or "")
-            return RegistryCaller(principal, request.remote or "", broker.access)
-
-        app = registry_app(registry, broker, caller_of, HttpGuard(own_hosts(host, advertised_host)))
+        caller_of = signed_in(lambda: broker)
+        guard = HttpGuard(own_hosts(host, advertised_host))
+        app = registry_app(registry, broker.options.cluster_name, broker.clock, caller_of, guard)
         app.on_response_prepare.append(add_data_headers)
         self._runner = web.AppRunner(
             app,

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from penstock.broker import Broker, Operation
+from penstock.broker import Operation
 from penstock.broker.schema_registry import (
     DEFAULT_CONTEXT,
     LATEST,
@@ -36,9 +36,9 @@ CallerOf = Callable[[web.Request], Awaitable[RegistryCaller]]
 class RegistryHandlers:
     """Answers requests about schemas, subjects and their compatibility."""
 
-    def __init__(self, registry: SchemaRegistry, broker: Broker, bodies: IncomingBodies, caller_of: CallerOf) -> None:
+    def __init__(self, registry: SchemaRegistry, cluster_name: str, bodies: IncomingBodies, caller_of: CallerOf) -> None:
         self.registry = registry
-        self._broker = broker
+        self._cluster_name = cluster_name
         self._bodies = bodies
         self.caller_of = caller_of
 
@@ -84,7 +84,7 @@ class RegistryHandlers:
     async def cluster_id(self, request: web.Request) -> web.Response:
         """GET /v1/metadata/id."""
         await self.caller_of(request)
-        name = self._broker.options.cluster_name
+        name = self._cluster_name
         return answer({"scope": {"path": [], "clusters": {"kafka-cluster": name, "schema-registry-cluster": name}}, "id": ""})
 
     async def server_version(self, request: web.Request) -> web.Response:

@@ -12,13 +12,14 @@ from typing import Final
 
 from penstock.blob import BlobStorage
 from penstock.broker import BrokerOptions, PartitionBroker, Tablets
+from penstock.broker.schema_registry import SchemaRegistry, TopicIds
 from penstock.broker.table_feed import FollowedTable
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.interconnect import Interconnect
 from penstock.placement import Placement
-from penstock.server.broker_host import BrokerHost, Listener, listen_kafka
+from penstock.server.broker_host import BrokerHost, Listener, listen_kafka, listen_schemas
 from penstock.server.cluster.cluster_nodes import ClusterNodes, LedClusterNodes
 from penstock.server.cluster.inventory import CatalogInventory
 from penstock.server.cluster.kafka_side import KafkaSide
@@ -26,6 +27,7 @@ from penstock.server.cluster.kafka_view import InStep
 from penstock.server.cluster.leader_client import FollowedFloors, LeaderClient
 from penstock.server.cluster.leader_service import LeaderService
 from penstock.server.cluster.peers import Peers
+from penstock.server.cluster.schema_partition import ClusterSchemaPartition, SchemaService
 from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.cluster.tablet_service import TabletService
 from penstock.server.config import NodeConfig
@@ -81,6 +83,12 @@ class ClusterMember:
         self._service = TabletService(interconnect, coordination, self.tablets)
         self.client = TabletClient(layout.node_id, coordination, peers, self._service)
         self._leader_client = LeaderClient(layout.node_id, coordination, peers)
+        SchemaService(interconnect, lambda: self._service.broker)
+        self.registry = SchemaRegistry(
+            ClusterSchemaPartition(
+                layout.node_id, clock, lambda: self._service.broker, lambda: self.nodes.leader, link_to=peers.link
+            )
+        )
         self.kafka = self._new_kafka_side(in_step)
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
@@ -141,7 +149,9 @@ class ClusterMember:
             await self.stop_following()
             host.view = self.kafka.begin_leading(placement.move)
 
-        await host.start(self._storage, options, self._random, swap, tablets=self.tablets, led_nodes=led_nodes)
+        await host.start(
+            self._storage, options, self._random, swap, tablets=self.tablets, led_nodes=led_nodes, registry=self.registry
+        )
         assert host.broker is not None
         self.kafka.serve(host.broker, host.kafka_gateways)
         self.listeners.update(host.listeners)
@@ -175,6 +185,7 @@ class ClusterMember:
         self._follower.push_async_callback(_cancel, [copying])
         await changes.get()  # all of it is here
         broker = PartitionBroker(table, self.tablets, self._options, clock=self._clock, random=self._random, others=self.nodes)
+        broker.intake.schema_ids = TopicIds(self.registry)
         self._follower.push_async_callback(broker.stop_tasks)
         self._start_upkeep(broker)
         self._service.broker = broker
@@ -202,15 +213,19 @@ class ClusterMember:
         broker: PartitionBroker,
         observatory: Observatory,
     ) -> None:
-        """Listen for Kafka clients."""
-        closing = self._follower
+        """Listen for Kafka clients, and for those of the schema registry if that has a port of its own."""
+        closing, tls = self._follower, tls_context(self._config)
+        has_registry = False
         while True:
             try:
+                if not has_registry:
+                    port = await listen_schemas(self._config, self.registry, broker, tls=tls, closing=closing)
+                    has_registry = True
                 gateways = await listen_kafka(
                     self._config,
                     self._layout,
                     broker,
-                    tls=tls_context(self._config),
+                    tls=tls,
                     observatory=observatory,
                     closing=closing,
                     view=self.kafka.begin_following(),
@@ -220,6 +235,8 @@ class ClusterMember:
                 await asyncio.sleep(RETRY_S)
                 continue
             break
+        if port is not None:
+            self.listeners["schema_registry"] = Listener(self._config.host, port)
         for name, gateway in gateways.items():
             self.listeners[name] = Listener(self._config.host, gateway.port)
             closing.callback(observatory.unwatch, gateway)

@@ -61,6 +61,7 @@ from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
 from penstock.server.metrics import Observatory
+from penstock.server.schema_registry import mount_standby_registry
 from penstock.server.security import tls_context
 from penstock.server.tracing import start_tracing
 
@@ -74,7 +75,7 @@ MARK_S: Final = 5.0
 HAND_OVER_S: Final = 5.0  # at most, before a node ends
 LEAVE_LOOK_S: Final = 0.05
 RETRY_S: Final = 1.0
-LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http")
+LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http", "schema_registry")
 
 
 class ClusterNode:
@@ -410,6 +411,7 @@ class ClusterNode:
             self._readiness,
             self._where,
             observatory=None if config.sasl else self._observatory,
+            mount=partial(mount_standby_registry, config=config, member=self._member, clock=self._clock),
             tls=tls_context(config),
         )
         try:

@@ -1,4 +1,4 @@
-"""The HTTP listener of a standby: health and readiness, and for everything else the address of the node that serves."""
+"""The HTTP listener of a standby: health and readiness, what is mounted, and for the rest the address of the node that serves."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ class StandbyHttp:
         where: Callable[[], str],
         *,
         observatory: Observatory | None,
+        mount: Callable[[web.Application], None],
         tls: SSLContext | None,
     ) -> None:
         self._host, self.port = address
         self._observatory = observatory
+        self._mount = mount
         self._tls = tls
         self._describe = describe
         self._where = where
@@ -44,6 +46,7 @@ class StandbyHttp:
         app.router.add_get("/readyz", self._readyz)
         if self._observatory is not None:
             app.router.add_get("/metrics", partial(_metrics, self._observatory))
+        self._mount(app)
         app.router.add_route("*", "/{path:.*}", self._elsewhere)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()

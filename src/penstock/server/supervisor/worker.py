@@ -28,6 +28,7 @@ from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
 from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
+from penstock.server.schema_registry import mount_standby_registry
 from penstock.server.security import tls_context
 from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket_directory, worker_name
 from penstock.server.supervisor.worker_order import WorkerOrder
@@ -141,7 +142,7 @@ class WorkerNode:
         if self._order.worker == FIRST_WORKER:
             await self._lead(member, options, observatory)
         else:
-            await self._listen_http(observatory)
+            await self._listen_http(observatory, member)
             await member.follow(observatory)
             await _until(lambda: member.broker is not None and bool(member.listeners))
         assert member.broker is not None
@@ -166,8 +167,8 @@ class WorkerNode:
         await member.lead(host, replace(options, must_exist=must_exist), directory.note_started)
         self._closing.push_async_callback(host.stop)
 
-    async def _listen_http(self, observatory: Observatory) -> None:
-        """Health and metrics of this worker; all else is at the first one."""
+    async def _listen_http(self, observatory: Observatory, member: ClusterMember) -> None:
+        """Health, metrics and schema registry of this worker; all else is at the first one."""
         config = self.config
         if config.http_port is None:
             return
@@ -178,6 +179,7 @@ class WorkerNode:
             self._readiness,
             self._where,
             observatory=None if config.sasl else observatory,
+            mount=partial(mount_standby_registry, config=config, member=member, clock=self._clock),
             tls=tls_context(config),
         )
         try:

@@ -19,7 +19,7 @@ from penstock.server.errors import BadSettingError
 COORDINATION_SOCKET: Final = "coordination.sock"
 PORT_MAX: Final = 65535
 OF_EACH_WORKER: Final = ("kafka_port", "kafka_tls_port", "http_port")
-OF_THE_FIRST: Final = ("yt_port", "ydb_port", "stream_port", "stream_http_port")
+OF_THE_FIRST: Final = ("schema_registry_port", "yt_port", "ydb_port", "stream_port", "stream_http_port")
 
 
 def worker_configs(config: NodeConfig) -> list[NodeConfig]:
