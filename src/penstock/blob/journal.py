@@ -102,6 +102,7 @@ class Journal:
         # The place of the last durable record; not of one with marks of sisters, or two disks would tell each other for ever.
         self.reached = reached
         self.ends: dict[int, int] = {}  # by chunk, how many bytes of it are durable
+        self.abandoned: set[int] = set()  # chunks of which nothing became durable; their files, if there are any, only take room
         self.failures = 0
         self.trouble: OSError | None = None  # why the last flush failed; None if it did not
         self._failures_in_a_row = 0
@@ -326,6 +327,7 @@ class Journal:
         for failed in (behind, batch):
             for action in reversed(failed.undo):
                 action()
+            self.abandoned.update(segment.chunk for segment in failed.segments if segment.chunk not in self.ends)
         self._on_seal(self.chunk, self.offset)
         self.offset = 0
         # The log restarts here: whatever is left of the failed tail does not count as damage.

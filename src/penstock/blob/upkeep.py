@@ -44,6 +44,7 @@ class Upkeep:
         self._bytes_at_checkpoint = 0
         self._records_at_checkpoint = -recovered.records_replayed
         self._missed = set(recovered.missing_chunks)
+        self._was_full = False  # when it looked last
         self._short: dict[int, int] = {}  # chunks that were found short, and what was left of them
         self.losses: list[str] = list(recovered.losses)
 
@@ -103,9 +104,11 @@ class Upkeep:
 
     async def watch_space(self) -> None:
         """Stop or resume taking blobs by how much room is left."""
-        vdisk, was_full = self._vdisk, self._vdisk.full
-        space = vdisk.space = await vdisk.disk.space()
-        vdisk.full = space.free < vdisk.options.space_reserve
+        vdisk, was_full = self._vdisk, self._was_full
+        written = vdisk.journal.bytes_appended
+        space = await vdisk.disk.space()
+        vdisk.note_space(space, written)
+        self._was_full = vdisk.full
         if vdisk.full and not was_full:
             log.warning(
                 "VDisk %s is full and takes no messages: %d MiB are free, and %d MiB are kept for making room; delete "
@@ -122,10 +125,7 @@ class Upkeep:
         vdisk, journal = self._vdisk, self._vdisk.journal
         start, failures = journal.durable, journal.failures
         self._bytes_at_checkpoint, self._records_at_checkpoint = journal.bytes_appended, journal.records_appended
-        # A file whose making failed is not written to again, and takes no room from the next.
-        for failed in sorted(self._failed):
-            await vdisk.disk.delete(checkpoint_name(failed))
-            self._failed.remove(failed)
+        await self._delete_failed()
         self._checkpoints_begun += 1
         number = self._checkpoints_begun
         self._failed.add(number)
@@ -138,6 +138,17 @@ class Upkeep:
             await vdisk.disk.delete(checkpoint_name(old))
             del self._starts[old]
         return True
+
+    async def _delete_failed(self) -> None:
+        """Delete files whose making failed: they are not written to again, and must take no room from the next."""
+        vdisk = self._vdisk
+        for number in sorted(self._failed):
+            await vdisk.disk.delete(checkpoint_name(number))
+            self._failed.remove(number)
+        for number in sorted(vdisk.journal.abandoned):
+            await vdisk.disk.delete(chunk_name(number))
+            vdisk.journal.abandoned.remove(number)
+            vdisk.index.chunks.pop(number, None)
 
     async def _write_checkpoint(self, name: str, start: Position, failures: int) -> bool:
         vdisk, journal = self._vdisk, self._vdisk.journal

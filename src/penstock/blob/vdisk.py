@@ -44,6 +44,7 @@ from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
 PART = int(RecordKind.PART)
+NO_LIMIT = 1 << 62
 SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
 
 
@@ -55,6 +56,9 @@ _KNOWN = DiskReply(Status.OK, "to be compared with what is stored")
 
 class VDisk(SisterSync):
     """One VDisk over one Disk. Make it with `open`; `close` it when done."""
+
+    # How much the journal may take in before the disk is full for blobs, and for parts that are restored.
+    _bytes_max = _replica_bytes_max = NO_LIMIT
 
     def __init__(
         self,
@@ -161,7 +165,9 @@ class VDisk(SisterSync):
         does nothing, if any of them needs a closer look: `put_all` gives each a reply of its own."""
         index = self.index
         blob_id = parts[0][0]
-        if self.full or self._refusal(generation, blob_id[:8], int.from_bytes(blob_id[CHANNEL_KEY_SIZE:][:4], "big")) is not None:
+        if self.full or self.journal.bytes_appended > self._bytes_max:
+            return False
+        if self._refusal(generation, blob_id[:8], int.from_bytes(blob_id[CHANNEL_KEY_SIZE:][:4], "big")) is not None:
             return False
         channels: list[Channel] = []
         for blob_id, _ in parts:
@@ -210,8 +216,8 @@ class VDisk(SisterSync):
             return refusal
         if channel.refuses(key):
             return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
-        if self.full and not from_reserve:
-            return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full; delete topics, shorten retention, or make room")
+        if not from_reserve and (self.full or self.journal.bytes_appended > self._bytes_max):
+            return self._out_of_space()
         if key in channel.blobs:
             return _KNOWN
         self.journal.undo_on_failure(self._place_part(channel, blob_id, body))
@@ -226,6 +232,8 @@ class VDisk(SisterSync):
         channel = self.index.channel(blob_id[:CHANNEL_KEY_SIZE])
         if channel.refuses(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
             return DiskReply(Status.NODATA, f"{_named(blob_id)} is below a barrier of VDisk {self.id}: it is garbage by now")
+        if self.journal.bytes_appended > self._replica_bytes_max:
+            return self._out_of_space()
         return await self._put_again(blob_id, body)
 
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
@@ -362,6 +370,16 @@ class VDisk(SisterSync):
             self.proves_absence = True
         return reply
 
+    def note_space(self, space: DiskSpace, appended: int) -> None:
+        """Take note of the room on its disk, and of what the journal had taken in when that was looked at: until the next look,
+        what is written counts against it. Blobs leave the disk its reserve, parts that are restored half of it: a disk that
+        cannot write a barrier or a checkpoint any more never has room again by itself."""
+        reserve = self.options.space_reserve
+        self.space = space
+        self.full = space.free < reserve
+        self._bytes_max = appended + space.free - reserve
+        self._replica_bytes_max = appended + space.free - reserve // 2
+
     @property
     def is_failing(self) -> bool:
         """Whether its disk hangs or fails to write, or has failed and metadata is in memory only since."""
@@ -463,6 +481,10 @@ class VDisk(SisterSync):
         self.journal.undo_on_failure(partial(index.take_back, blob_id, entry, before))
         error = await self.journal.commit()
         return DiskReply(Status.OK, written=True, place=(chunk, offset)) if error is None else self._failure(error)
+
+    def _out_of_space(self) -> DiskReply:
+        self.full = True  # until upkeep finds room again
+        return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full; delete topics, shorten retention, or make room")
 
     def _failure(self, error: OSError) -> DiskReply:
         if error.errno == errno.ENOSPC:

@@ -342,11 +342,12 @@ def test_discover_of_an_unknown_tablet_is_nodata(erasure: Erasure) -> None:
 # Rule 15: full disks.
 
 
-async def _fill(group: SimGroup, first: int) -> dict[BlobId, bytes]:
+async def _fill(group: SimGroup, first: int, *, tend: bool = True) -> dict[BlobId, bytes]:
     """Put blobs until one is refused, which must be for want of room."""
     blobs: dict[BlobId, bytes] = {}
     for step in range(first, first + 1000):
-        await group.do(group.life.tend())
+        if tend:
+            await group.do(group.life.tend())
         blob_id, data = blob_at(step, 20_000), payload(20_000, step)
         status = await group.put(blob_id, data)
         if status is not Status.OK:
@@ -376,6 +377,49 @@ def test_full_disks_stop_writes_only_until_garbage_is_collected(erasure: Erasure
         await group.expect({blob_id: data for blob_id, data in blobs.items() if blob_id.step >= 1000})
 
     run_group(erasure, scenario, options(replace(SMALL, space_reserve=3 * SMALL.chunk_size)))
+
+
+@all_kinds
+def test_full_disks_have_their_reserve_left_however_much_is_written_between_two_looks_at_them(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        for faults in group.faults:
+            faults.capacity = 12 * SMALL.chunk_size
+        await group.do(group.life.tend())
+        blobs = await _fill(group, 0, tend=False)
+        room = min(faults.capacity - platter.used for faults, platter in zip(group.faults, group.platters, strict=True))
+        assert room >= SMALL.chunk_size, "of three, one may be set aside, and one have taken the last blobs"
+        collected = await group.do(group.proxy.collect_garbage(1, 0, 1, 1, barrier=(1, len(blobs))))
+        assert collected.status is Status.OK, collected.reason
+        await group.settle()
+        for _ in range(15):
+            await group.do(group.life.tend())
+        assert await group.put(blob_at(5000, 20_000), payload(20_000, 5000)) is Status.OK
+
+    run_group(erasure, scenario, options(replace(SMALL, space_reserve=3 * SMALL.chunk_size)))
+
+
+@redundant_kinds
+def test_a_refill_leaves_a_small_disk_room_to_collect_garbage_with_and_ends_when_there_is_less_to_hold(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        size = {Erasure.MIRROR_3: 20_000}.get(erasure, 60_000)
+        blobs = await group.store(range(1, 61), size)
+        await group.take_out(0)
+        group.platters[0].wipe()
+        group.faults[0].capacity = 10 * SMALL.chunk_size
+        await group.put_in(0)
+        await group.refill()
+        assert not group.life.vdisks[0].proves_absence
+        assert group.faults[0].capacity - group.platters[0].used >= SMALL.chunk_size
+        collected = await group.do(group.proxy.collect_garbage(1, 0, 1, 1, barrier=(1, 45)))
+        assert collected.status is Status.OK, collected.reason
+        await group.settle()
+        for _ in range(15):
+            await group.do(group.life.tend())
+        await group.refill()
+        assert group.life.vdisks[0].index.state == DiskState.COMPLETE
+        await group.expect({blob_id: data for blob_id, data in blobs.items() if blob_id.step > 45})
+
+    run_group(erasure, scenario, options(replace(SMALL, space_reserve=6 * SMALL.chunk_size)))
 
 
 def test_a_disk_that_is_full_when_it_is_opened_takes_nothing() -> None:

@@ -12,7 +12,7 @@ from penstock.blob.channel import place_of
 from penstock.blob.checkpoint import SUFFIX as CHECKPOINT_SUFFIX
 from penstock.blob.journal import CHUNK_SUFFIX, chunk_name
 from penstock.blob.record import HEADER_SIZE
-from tests.sim_group import SMALL, SimGroup, options, run_group
+from tests.sim_group import SMALL, SimGroup, blob_at, options, payload, run_group
 
 KINDS = list(Erasure)
 BLOB_SIZE = 10_000
@@ -154,6 +154,22 @@ def test_many_small_chunks_of_short_lives_are_brought_together() -> None:
             await group.do(group.life._members[0].upkeep.checkpoint())
         assert len(_files(group, CHUNK_SUFFIX)) < before
         await group.expect(blobs)
+        await group.restart(crash=True)
+        await group.expect(blobs)
+
+    run_group(Erasure.NONE, scenario)
+
+
+def test_what_failed_writes_leave_behind_does_not_pile_up_on_a_full_disk() -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs = await group.store(range(3), BLOB_SIZE)
+        group.faults[0].capacity = group.platters[0].used + 3_000
+        before = len(_files(group, CHUNK_SUFFIX))
+        for step in range(100, 130):
+            await group.do(group.proxy.put(blob_at(step, BLOB_SIZE), payload(BLOB_SIZE, step), from_reserve=True))
+        assert group.life.vdisks[0].journal.failures > 10
+        await _tend(group, 1)
+        assert len(_files(group, CHUNK_SUFFIX)) <= before + 1, "the last write that succeeded may have begun a chunk"
         await group.restart(crash=True)
         await group.expect(blobs)
 
