@@ -26,6 +26,7 @@ from penstock.testing.sim_disk import DiskFaults, Operation
 from penstock.testing.sim_loop import ProcessDiedError, SimProcess
 
 REPAIR_ROUNDS_MAX = 200
+FLOOD_S_MAX = 10.0  # a disk on which others have left no byte may need somebody who makes room, and its sisters may need it
 CRASH_STEPS = (30, 300, 3000)
 
 Fault = Callable[[int], Coroutine[Any, Any, None]]
@@ -85,11 +86,13 @@ class Nemesis:
 
     async def heal(self) -> None:
         """Wait until all faults have passed and what they did is repaired."""
+        flood_ends_at = self._world.loop.time() + FLOOD_S_MAX
         while self._faults:
             self.raise_failures()
-            await asyncio.wait(self._faults, return_when=asyncio.FIRST_COMPLETED)
-        for faults in self._world.faults:
-            faults.capacity = DiskFaults().capacity
+            await asyncio.wait(self._faults, timeout=FLOOD_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+            if self._world.loop.time() >= flood_ends_at:
+                self._drain()
+        self._drain()
         for _ in range(REPAIR_ROUNDS_MAX):
             await self._world.up.wait()
             if not any(vdisk.full for vdisk in self._world.vdisks().values()):
@@ -208,6 +211,11 @@ class Nemesis:
         room = self._random.randint(0, 8) * chunk_size
         self._world.flood([platter.used + room for platter in self._world.platters])
         self._world.note("flood")
+
+    def _drain(self) -> None:
+        """Somebody makes room."""
+        for faults in self._world.faults:
+            faults.capacity = DiskFaults().capacity
 
     # The course of a fault.
 
