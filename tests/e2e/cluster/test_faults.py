@@ -131,13 +131,14 @@ class Faults:
         self._slow_down(self._standby())
 
     def restart_during_refill(self) -> None:
-        """First the third node, then the one that is being refilled."""
+        """First the third node, then the one that is being refilled. Until either is back, two of three disks are out, and what
+        the restarted node led waits."""
         active, refilled = self._cluster.active(), self._standby()
         other = next(number for number in (1, 2, 3) if number not in (active, refilled))
         self._lose_disk(refilled)
-        self._restart_killed(other)
-        self._cluster.kill(refilled)
-        self._cluster.start(refilled)
+        for number in (other, refilled):
+            self._cluster.kill(number)
+            self._cluster.start(number)
 
     def lose_disk(self) -> None:
         self._lose_disk(self._standby())
