@@ -43,7 +43,7 @@ class Writer:
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
-    def go_on(self, timeout_s: float = 30.0) -> None:
+    def go_on(self, timeout_s: float = 60.0) -> None:
         """Wait for more acknowledgements of every partition."""
         wanted = {partition: len(told) + MORE for partition, told in self.acknowledged.items()}
 

@@ -19,7 +19,7 @@ from tests.e2e.coordination.etcd_process import HERE, EtcdCluster, Host, running
 from tests.e2e.running_node import PENSTOCK, RunningNode, penstock, running_node
 from tests.ports import free_ports
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 NAME = "tested"
 TLS = Path(__file__).parents[1] / "interconnect" / "tls"
 
