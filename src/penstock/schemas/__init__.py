@@ -11,10 +11,11 @@ from penstock.schemas.compatibility import (
 from penstock.schemas.errors import InvalidSchemaError, MissingLibraryError
 from penstock.schemas.incompatibility import Incompatibility
 from penstock.schemas.schema import KINDS, Schema, parse_schema
-from penstock.schemas.value_codec import UnreadableValueError, ValueCodec, codec_of, framed_value, split_frame
+from penstock.schemas.value_codec import FRAME_SIZE, UnreadableValueError, ValueCodec, codec_of, framed_value, split_frame
 
 __all__ = [
     "DEFAULT_LEVEL",
+    "FRAME_SIZE",
     "KINDS",
     "LEVELS",
     "Conflict",

@@ -104,7 +104,7 @@ class BrokerHost:
             self.closing.push_async_callback(self._stop_http)
             await self._listen(broker, tls)
             await self._listen_ydb(broker, random)
-            await self._listen_yt(broker, tls, random)
+            await self._listen_yt(broker, registry, tls, random)
             streams = await listen_streams(config, broker, self.closing, random)
             for name, port in streams.ports.items():
                 self.listeners[name] = Listener(config.host, port)
@@ -143,7 +143,7 @@ class BrokerHost:
         forms = {"http": f"{scheme}://{host}", "stream": host}
         return {name: f"{form}:{self.listeners[name].port}" for name, form in forms.items() if name in self.listeners}
 
-    async def _listen_yt(self, broker: Broker, tls: SSLContext | None, random: Random) -> None:
+    async def _listen_yt(self, broker: Broker, registry: SchemaRegistry, tls: SSLContext | None, random: Random) -> None:
         config = self.config
         if config.yt_port is None:
             return
@@ -165,6 +165,7 @@ class BrokerHost:
             tls=tls,
             drain_timeout_s=config.drain_timeout_s,
             random=random,
+            registry=registry,
         )
         try:
             await gateway.start()

@@ -1,4 +1,4 @@
-"""One node with a schema registry for all tests here."""
+"""One node with a schema registry, and listeners of all protocols, for all tests here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.e2e.running_node import RunningNode, running_node
 @pytest.fixture(scope="package")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     path = tmp_path_factory.mktemp("schemas")
-    ports = ["--http-port", "0", "--schema-registry-port", "0"]
+    ports = ["--http-port", "0", "--schema-registry-port", "0", "--yt-port", "0", "--ydb-port", "0"]
     with running_node(path / "log", ["--data-dir", str(path / "data"), *ports]) as running:
         yield running
 

@@ -53,7 +53,7 @@ from penstock.broker.schema_registry.settings import (
 )
 from penstock.broker.schema_registry.state import RegistryState, Version, content_hash
 from penstock.broker.schema_registry.topic_log import Entry, SchemaLog
-from penstock.schemas import Conflict, Schema, is_transitive
+from penstock.schemas import Conflict, Schema, ValueCodec, codec_of, is_transitive
 
 LATEST: Final = -1
 DECISIONS_MAX: Final = 50  # of one change, while other nodes are always first
@@ -193,6 +193,10 @@ class SchemaRegistry:
     async def serialized(self, value: SchemaValue) -> str:
         """A registered schema in the form of `format=serialized`."""
         return (await self._parsed.stored(value)).serialized()
+
+    async def codec(self, value: SchemaValue) -> ValueCodec:
+        """The codec of a registered schema's values. MissingLibraryError if it needs what is not installed."""
+        return codec_of(await self._parsed.stored(value))
 
     @_change
     async def register(self, subject: str, new: NewSchema, *, normalize: bool = False) -> SchemaValue:

@@ -9,10 +9,12 @@ from penstock.broker import Broker
 from penstock.broker.buffered_transactions import BufferedTransactions
 from penstock.broker.namespace import TOPICS_FOLDER, Kind, MountState, Node, NoSuchNodeError, parent_of
 from penstock.broker.queue_agent import tablet_id
+from penstock.broker.schema_registry import SchemaRegistry
 from penstock.core.clock import Clock
 from penstock.gateway.yt.errors import GENERIC, NO_SUCH_TABLET, NOT_MOUNTED, YtError
 from penstock.gateway.yt.paths import Path
 from penstock.gateway.yt.peers import Peers
+from penstock.gateway.yt.queue_subjects import QueueSubjects
 from penstock.gateway.yt.read_locks import MasterTransactions
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.row_writer import RowWriter
@@ -24,8 +26,18 @@ from penstock.queue import Partition
 class Cluster:
     """The state that commands work on."""
 
-    def __init__(self, name: str, broker: Broker, peers: Peers, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        peers: Peers,
+        *,
+        clock: Clock,
+        random: Random,
+        registry: SchemaRegistry | None = None,
+    ) -> None:
         self.name = name
+        self.subjects = None if registry is None else QueueSubjects(registry)
         self.broker = broker
         self.peers = peers
         self.clock = clock

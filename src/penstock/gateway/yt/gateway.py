@@ -17,6 +17,7 @@ from aiohttp import web
 
 from penstock import __version__
 from penstock.broker import Broker
+from penstock.broker.schema_registry import SchemaRegistry
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.probe import FAILED, RequestProbe
@@ -111,6 +112,7 @@ class YtGateway:
         body_limits: BodyLimits | None = None,
         clock: Clock | None = None,
         random: Random,
+        registry: SchemaRegistry | None = None,
     ) -> None:
         self._host = host
         self.port = port
@@ -118,7 +120,7 @@ class YtGateway:
         self._drain_timeout_s = drain_timeout_s
         self._tls = tls
         self._peers = Peers(peers or {}, peer_token)
-        self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random)
+        self._cluster = Cluster(cluster_name, broker, self._peers, clock=clock or SystemClock(), random=random, registry=registry)
         self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
         self._budget = MemoryBudget(UNPACKED_BYTES_MAX)

@@ -109,7 +109,10 @@ async def _pull(call: Call, node: Node, offset: int) -> Reply:
         raise YtError(GENERIC, "max_row_count and max_data_weight must be above 0")
     # A server may return fewer rows than asked for; the cap keeps one client from blocking others.
     rows_max, weight_max = min(rows_max, ROWS_MAX), min(weight_max, BYTES_DEFAULT)
-    pulled = await pull(partition, call.cluster.codec(node), offset, rows_max=rows_max, weight_max=weight_max)
+    cluster = call.cluster
+    pulled = await pull(
+        partition, cluster.codec(node), offset, rows_max=rows_max, weight_max=weight_max, subjects=cluster.subjects
+    )
     return Reply(rows=pulled.encode(call.output_format()), parameters={"start_offset": pulled.start_offset})
 
 

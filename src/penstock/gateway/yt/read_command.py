@@ -89,6 +89,8 @@ async def _chunk_rows(call: Call, node: Node, chunk: Chunk) -> AsyncIterator[lis
     for raw in split_batches(await call.cluster.broker.tables.read(node.id, chunk)):
         batch = read_row_batch(raw)
         if batch is not None:
+            if call.cluster.subjects is not None and codec is not None:
+                batch = await call.cluster.subjects.unframed(batch)
             yield table_rows(batch, batch.from_offset(chunk.first, len(batch.table)), codec)
             await asyncio.sleep(0)
 

@@ -13,6 +13,7 @@ from penstock.blob import Buffer, FilePiece
 from penstock.core.record_format import base_offset_of, read_headers, without_own
 from penstock.gateway.yt.binary_rows import RowEnvelope, write_binary
 from penstock.gateway.yt.formats import YSON, Format, write_rows
+from penstock.gateway.yt.queue_subjects import QueueSubjects
 from penstock.gateway.yt.row_batch import ReadBatch, commit_timestamp, read_row_batch
 from penstock.gateway.yt.row_codec import RowCodec
 from penstock.gateway.yt.schema import ROW_INDEX, TABLET_INDEX, TIMESTAMP, WEIGHT
@@ -59,9 +60,17 @@ class PulledRows(NamedTuple):
         return write_rows(format_, self.rows())
 
 
-async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, rows_max: int, weight_max: int) -> PulledRows:
+async def pull(
+    partition: Partition,
+    codec: RowCodec | None,
+    offset: int,
+    *,
+    rows_max: int,
+    weight_max: int,
+    subjects: QueueSubjects | None = None,
+) -> PulledRows:
     """Read rows from an offset on, up to a number and a weight, but at least one if there is any. Reading starts at the first
-    retained row if the offset is below it."""
+    retained row if the offset is below it. Values that name a schema are read by `subjects`."""
     at = max(offset, partition.start_offset)
     spans: list[BatchSpan] = []
     left, is_full = rows_max, False
@@ -72,6 +81,8 @@ async def pull(partition: Partition, codec: RowCodec | None, offset: int, *, row
             parsed = read_row_batch(batch, max(first, base_offset_of(batch)) + left, partition.origins.marked_from)
             if parsed is None:
                 continue
+            if subjects is not None and codec is not None:
+                parsed = await subjects.unframed(parsed)
             part = parsed.from_offset(first, left)
             available = len(parsed.offsets(part))
             part, weight = parsed.within_weight(part, weight_max, at_least=0 if spans else 1)

@@ -87,7 +87,9 @@ async def _queue_rows(call: Call, node: Node, query: Query) -> list[dict[str, An
         partition = call.cluster.partition(node, number)
         at = max(low, 0)
         while high is None or at <= high:
-            pulled = await pull(partition, codec, at, rows_max=ROWS_AT_ONCE, weight_max=BYTES_AT_ONCE)
+            pulled = await pull(
+                partition, codec, at, rows_max=ROWS_AT_ONCE, weight_max=BYTES_AT_ONCE, subjects=call.cluster.subjects
+            )
             if pulled.next_offset is None:
                 break
             at = pulled.next_offset

@@ -172,6 +172,9 @@ async def encode_by_partition(
             by_partition.setdefault(TopicPartition(topic.id, number), []).append(
                 encoded.select(np.flatnonzero(indexes == number))
             )
+    subjects = call.cluster.subjects
+    if subjects is not None and topic.config.schema_rule is not None:
+        return {queue: await subjects.framed(topic, codec.schema, parts) for queue, parts in by_partition.items()}
     return by_partition
 
 
