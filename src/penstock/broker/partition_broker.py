@@ -82,12 +82,16 @@ class PartitionBroker:
     def partition(self, topic: Topic, number: int) -> Partition:
         """A partition of a topic, to read from or to ask. UnknownTopicError if it has no such partition,
         PartitionUnavailableError while its tablet starts, PartitionElsewhereError if another node runs it."""
-        if not 0 <= number < topic.partitions:
-            raise UnknownTopicError(f"topic {topic.name!r} has partitions 0..{topic.partitions - 1}, not {number}")
+        self.check_partition(topic, number)
         tablet_id = topic.tablets[number]
         if self.others is not None and not self.tablets.hosts(tablet_id):
             raise self._elsewhere(topic, number, self.others)
         return self.tablets.partition(tablet_id, number, topic.name)
+
+    def check_partition(self, topic: Topic, number: int) -> None:
+        """Raise UnknownTopicError if a topic has no such partition, on whichever node."""
+        if not 0 <= number < topic.partitions:
+            raise UnknownTopicError(f"topic {topic.name!r} has partitions 0..{topic.partitions - 1}, not {number}")
 
     def _elsewhere(self, topic: Topic, number: int, others: OtherNodes) -> PartitionUnavailableError:
         owner = others.owner_of(topic.tablets[number])

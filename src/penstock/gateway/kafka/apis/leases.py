@@ -41,7 +41,7 @@ async def take_lease(call: Call, request: TakeLeaseRequest) -> TakeLeaseResponse
             for leased in topic.partitions
         }
         for queue in positions:
-            broker.status(topics[queue.topic_id.bytes], queue.partition)  # refuses what is not there, before anything is kept
+            broker.check_partition(topics[queue.topic_id.bytes], queue.partition)  # before anything is kept
         lease = await broker.leases.take(_key(call, request.lease_id), request.owner, request.duration_ms / 1000, positions)
         # A trim that began before the lease may still be in flight: it is waited for.
         starts = {queue: await broker.settled_start(topics[queue.topic_id.bytes], queue.partition) for queue in positions}
