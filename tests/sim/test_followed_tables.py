@@ -129,3 +129,23 @@ def test_partitions_are_served_by_the_node_that_has_their_tablet_and_by_one_only
         await following.host.stop()
 
     run_simulation(scenario(), seed=1)
+
+
+def test_who_waits_for_a_change_goes_on_when_it_is_in_effect_and_not_before() -> None:
+    async def scenario() -> None:
+        following = await _started()
+        await following.catch_up()
+        table = following.table
+        table.note_applied(table.position)
+        await following.host.do(following.host.broker.create_topic("t", 1))
+        changed = following.feed.position
+        assert not await table.applied(changed, 0.1)
+        waiting = asyncio.create_task(table.applied(changed, 10.0))
+        await following.catch_up()
+        await asyncio.sleep(0.1)
+        assert not waiting.done(), "the change is here, but not in effect"
+        table.note_applied(table.position)
+        assert await waiting
+        await following.host.stop()
+
+    run_simulation(scenario(), seed=1)

@@ -59,6 +59,11 @@ class TableFeed:
         tablet.watch(self._note)
         tablet.on_restart(self._restart)
 
+    @property
+    def position(self) -> TablePosition:
+        """Where a follower is that has every change."""
+        return TablePosition(self._epoch, self._version)
+
     async def next_page(self, position: TablePosition, wait_s: float) -> TablePage:
         """What a follower does not have. It waits for changes if there are none; the page may be empty all the same."""
         if position.epoch == self._epoch and position.next_key is None and position.version == self._version:
@@ -145,6 +150,8 @@ class FollowedTable:
         self._snapshot: SortedDict[bytes, bytes] = SortedDict()  # while its pages come
         self.position = TablePosition()
         self.is_complete = False
+        self._applied = TablePosition()
+        self._waiting: list[tuple[TablePosition, asyncio.Future[None]]] = []
 
     @property
     def generation(self) -> int:
@@ -168,9 +175,8 @@ class FollowedTable:
         is_snapshot = page.is_first or self.position.next_key is not None
         self.position = page.position
         if not is_snapshot:
-            changed = self._apply(page.changes)
-            if changed:
-                self._on_change(changed)
+            if page.changes:
+                self._on_change(self._apply(page.changes))
             return
         if page.is_first:
             self._snapshot = SortedDict()
@@ -179,6 +185,37 @@ class FollowedTable:
             self._heads, self._snapshot = self._snapshot, SortedDict()
             self.is_complete = True
             self._on_change(None)
+
+    def note_applied(self, position: TablePosition) -> None:
+        """Everything up to a position is in effect on this node."""
+        self._applied = position
+        waiting, self._waiting = self._waiting, []
+        for wanted, reached in waiting:
+            if self._has_applied(wanted):
+                reached.set_result(None)
+            else:
+                self._waiting.append((wanted, reached))
+
+    async def applied(self, position: TablePosition, timeout_s: float) -> bool:
+        """Wait until the changes up to a position are in effect on this node; whether they are."""
+        if self._has_applied(position):
+            return True
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = (position, reached)
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await reached
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        return True
+
+    def _has_applied(self, position: TablePosition) -> bool:
+        """A later epoch has all of the earlier ones."""
+        return (self._applied.epoch, self._applied.version) >= (position.epoch, position.version)
 
     def _apply(self, changes: list[TableChange]) -> set[bytes]:
         changed: set[bytes] = set()

@@ -8,6 +8,7 @@ from random import Random
 from types import TracebackType
 
 from penstock.broker import PartitionBroker, Tablets, Topic
+from penstock.broker.table_feed import TablePosition
 from penstock.core.clock import SystemClock
 from penstock.gateway.kafka import BrokerAddress, Forwarder, KafkaGateway, Leader, Replicas
 from penstock.gateway.kafka.cluster_view import AloneView
@@ -69,7 +70,7 @@ class SecondNode:
         ours, theirs = self._interconnects
         address = await ours.listen("127.0.0.1:0")
         self.service = ForwardService(ours)
-        self.service.lead(first.broker, {"kafka": first.gateway})
+        self.service.lead(first.broker, {"kafka": first.gateway}, TablePosition)
         self.forwarder = LeaderForwarder(SECOND_ID, lambda: self.leader, lambda node_id: theirs.link(node_id, address))
         tablets = Tablets(first.storage, 0, cache_bytes=1 << 20, clock=clock, random=random)
         table = first.broker.system_tablets.system

@@ -10,6 +10,12 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka.protocol import errors, keys
+from penstock.kafka.protocol.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+)
 from penstock.kafka.protocol.topics import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -18,6 +24,7 @@ from penstock.kafka.protocol.topics import (
 )
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import RunningGateway
+from tests.e2e.kafka.test_produce import batch_of
 
 WAIT_S = 20.0
 PARTITIONS = 6
@@ -83,6 +90,17 @@ def test_a_partition_is_moved_to_another_broker(cluster: RunningGateway, setting
     producer.produce("moved", b"there", partition=0)
     assert producer.flush(WAIT_S) == 0
     assert AdminClient(settings).list_topics("moved", timeout=WAIT_S).topics["moved"].partitions[0].leader == target
+
+
+def test_a_change_is_in_effect_on_the_node_that_was_asked_for_it(cluster: RunningGateway) -> None:
+    cluster.create_topic("limited")
+    with RawClient(cluster.port) as client:
+        for limit, code in ((1_000, errors.MESSAGE_TOO_LARGE), (100_000, errors.NONE)) * 10:
+            config = AlterableConfig(name="max.message.bytes", value=str(limit))
+            resource = AlterConfigsResource(resource_type=2, resource_name="limited", configs=[config])
+            done = client.call(keys.ALTER_CONFIGS, 1, AlterConfigsRequest(resources=[resource]), AlterConfigsResponse)
+            assert done.responses[0].error_code == errors.NONE
+            assert client.produce("limited", batch_of(bytes(5_000))).error_code == code
 
 
 def create(admin: AdminClient, name: str, replicas: int) -> None:

@@ -58,6 +58,7 @@ class ForwardedReply(msgspec.Struct, frozen=True, array_like=True):
     frame: bytes
     is_refused: bool = False  # whether the response has an error in it
     mute_s: float = 0.0  # the client is over its quota
+    is_change: bool = False  # of what every node follows: topics, settings, users, rules, quotas
 
 
 class NoForwardError(UnavailableError):

@@ -17,6 +17,21 @@ from penstock.kafka.protocol import ProtocolError, decode_request, encode_respon
 log = logging.getLogger(__name__)
 
 NOT_FORWARDED: Final = SERVED_EVERYWHERE - {keys.METADATA}
+CHANGES: Final = frozenset(
+    {
+        keys.METADATA,  # it may create topics
+        keys.CREATE_TOPICS,
+        keys.DELETE_TOPICS,
+        keys.CREATE_PARTITIONS,
+        keys.ALTER_CONFIGS,
+        keys.INCREMENTAL_ALTER_CONFIGS,
+        keys.CREATE_ACLS,
+        keys.DELETE_ACLS,
+        keys.ALTER_CLIENT_QUOTAS,
+        keys.ALTER_USER_SCRAM_CREDENTIALS,
+    }
+)
+"""Requests that change what every node follows."""
 
 
 class _Peer:
@@ -60,4 +75,4 @@ async def serve_forwarded(node: Node, forwarded: ForwardedRequest) -> ForwardedR
         log.exception("a forwarded request with api key %d version %d failed", request.api_key, request.api_version)
         return ForwardedReply(b"")
     buffers, _ = encode_response(request.api_key, request.api_version, request.correlation_id, response)
-    return ForwardedReply(b"".join(buffers), has_error(response), peer.mute_s)
+    return ForwardedReply(b"".join(buffers), has_error(response), peer.mute_s, request.api_key in CHANGES)

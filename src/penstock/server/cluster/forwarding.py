@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.broker import Broker, PartitionUnavailableError, TopicPartition
+from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.broker.transactions import (
     ConcurrentTransactionsError,
     InvalidTransactionStateError,
@@ -46,6 +47,7 @@ LEADER_WAIT_S: Final = 1.0  # for a node to lead, or to be reached
 LOOK_S: Final = 0.05
 ADMIT_S: Final = 10.0
 FETCH_S: Final = 10.0
+APPLY_S: Final = 2.0  # for a change to arrive at this node; it usually comes with the reply
 
 
 class ForwardMethod(IntEnum):
@@ -67,10 +69,12 @@ class _KeptReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     number: int
     size: int
+    position: TablePosition | None = None
 
 
 class _WholeReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reply: ForwardedReply
+    position: TablePosition | None = None  # of the tables after a change of them
 
 
 class _Admission(msgspec.Struct, frozen=True, array_like=True):
@@ -108,6 +112,7 @@ class ForwardService:
     def __init__(self, interconnect: Interconnect) -> None:
         self._broker: Broker | None = None
         self._gateways: Mapping[str, KafkaGateway] = {}
+        self._position: Callable[[], TablePosition] = TablePosition
         self._kept: dict[int, bytes] = {}
         self._last_kept = 0
         handlers: dict[int, Handler] = {
@@ -118,9 +123,9 @@ class ForwardService:
         # What a client has begun is completed though it has gone, as it is for clients of this node.
         interconnect.service.register(FORWARD_DESTINATION, handlers, cancels=False)
 
-    def lead(self, broker: Broker, gateways: Mapping[str, KafkaGateway]) -> None:
-        """Answer from now on, with the listeners of this node by name."""
-        self._broker, self._gateways = broker, gateways
+    def lead(self, broker: Broker, gateways: Mapping[str, KafkaGateway], position: Callable[[], TablePosition]) -> None:
+        """Answer from now on, with the listeners of this node by name. `position` tells how far the tables of the broker are."""
+        self._broker, self._gateways, self._position = broker, gateways, position
 
     def stop_leading(self) -> None:
         """Refuse what comes from now on."""
@@ -135,11 +140,12 @@ class ForwardService:
         if gateway is None:
             raise NotLeadingError(f"the leading node has no listener {request.listener!r}; give all nodes the same listeners")
         reply = await gateway.serve_forwarded(request)
+        position = self._position() if reply.is_change else None
         if len(reply.frame) <= REPLY_BYTES:
-            return (_encode(_WholeReply(reply)),)
-        return (_encode(self._keep(reply)),)
+            return (_encode(_WholeReply(reply, position)),)
+        return (_encode(self._keep(reply, position)),)
 
-    def _keep(self, reply: ForwardedReply) -> _KeptReply:
+    def _keep(self, reply: ForwardedReply, position: TablePosition | None) -> _KeptReply:
         kept = _encode(reply)
         while self._kept and sum(map(len, self._kept.values())) + len(kept) > KEPT_BYTES_MAX:
             self._kept.pop(next(iter(self._kept)))  # its client is told to try again
@@ -147,7 +153,7 @@ class ForwardService:
         number = self._last_kept
         self._kept[number] = kept
         asyncio.get_running_loop().call_later(KEPT_S, self._kept.pop, number, None)
-        return _KeptReply(number, len(kept))
+        return _KeptReply(number, len(kept), position)
 
     def _take_reply(self, served: ServedCall) -> Parts:
         assert served.body is not None
@@ -176,12 +182,16 @@ class ForwardService:
 
 
 class LeaderForwarder:
-    """Passes requests on to the node that leads, wherever that is. `leader` returns its id, `link_to` a link to a node."""
+    """Passes requests on to the node that leads, wherever that is. `leader` returns its id, `link_to` a link to a node.
+
+    `table` is the copy of its tables here, while this node follows: who changes something by way of this node finds it here.
+    """
 
     def __init__(self, node_id: int, leader: Callable[[], int | None], link_to: Callable[[int], Link]) -> None:
         self._node_id = node_id
         self._leader = leader
         self._link_to = link_to
+        self.table: FollowedTable | None = None
         self._admissions: dict[tuple[TopicPartition, Producer], list[Admitted]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -194,6 +204,8 @@ class LeaderForwarder:
         if reply.status is not CallStatus.OK:
             raise NoForwardError(f"the leading node did not answer: {reply.reason}", is_open=True)
         answer = _decode_answer(reply.body)
+        if answer.position is not None and self.table is not None and not await self.table.applied(answer.position, APPLY_S):
+            log.warning("a change that the leading node has made is not in effect here after %g s", APPLY_S)
         if isinstance(answer, _WholeReply):
             return answer.reply
         fetched = await link.call(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from penstock.broker import Broker, Tablets
+from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination, KeyChange
 from penstock.gateway.kafka import KafkaGateway
 from penstock.interconnect import Interconnect, Link
@@ -58,15 +59,19 @@ class KafkaSide:
         self.view = self._new_view(move_tablet, is_leading=True)
         return self.view
 
+    def follow_table(self, table: FollowedTable | None) -> None:
+        """The copy of the leader's tables here; None while there is none."""
+        self._forwarder.table = table
+
     def begin_following(self) -> KafkaView:
         """Returns the view for listeners of this node while another leads."""
         self._service.stop_leading()
         self.view = self._new_view(None, is_leading=False)
         return self.view
 
-    def serve(self, broker: Broker, gateways: Mapping[str, KafkaGateway]) -> None:
-        """Answer what other nodes forward, with the listeners of this node by name."""
-        self._service.lead(broker, gateways)
+    def serve(self, broker: Broker, gateways: Mapping[str, KafkaGateway], position: Callable[[], TablePosition]) -> None:
+        """Answer what other nodes forward, with the listeners of this node by name; `position` is that of the broker's tables."""
+        self._service.lead(broker, gateways, position)
 
     def check_disks(self) -> None:
         """Look whether other disks are in step than before; to be called now and then."""

@@ -44,6 +44,11 @@ class LeaderService:
         handlers: dict[int, Handler] = {LeaderMethod.FOLLOW: self._serve_follow, LeaderMethod.FLOORS: self._serve_floors}
         interconnect.service.register(LEADER_DESTINATION, handlers)
 
+    @property
+    def position(self) -> TablePosition:
+        """Where a follower is that has every change of the tables."""
+        return self._feed.position
+
     def close(self) -> None:
         """Refuse further calls."""
         self._interconnect.service.unregister(LEADER_DESTINATION)

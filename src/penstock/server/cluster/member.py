@@ -13,7 +13,7 @@ from typing import Final
 from penstock.blob import BlobStorage
 from penstock.broker import BrokerOptions, PartitionBroker, Tablets
 from penstock.broker.schema_registry import SchemaRegistry, TopicIds
-from penstock.broker.table_feed import FollowedTable
+from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
@@ -135,7 +135,10 @@ class ClusterMember:
         placement = self.placement = Placement(self._coordination, self._peers, self.client, inventory, self._clock)
         led_nodes = LedClusterNodes(self._layout.node_id, self._coordination, self.client, self.tablets, placement)
 
+        service: LeaderService
+
         async def swap() -> None:
+            nonlocal service
             assert host.broker is not None
             await on_started()
             service = LeaderService(self._interconnect, host.broker)
@@ -153,7 +156,7 @@ class ClusterMember:
             self._storage, options, self._random, swap, tablets=self.tablets, led_nodes=led_nodes, registry=self.registry
         )
         assert host.broker is not None
-        self.kafka.serve(host.broker, host.kafka_gateways)
+        self.kafka.serve(host.broker, host.kafka_gateways, lambda: service.position)
         self.listeners.update(host.listeners)
 
     def _stop_leading(self, service: LeaderService) -> None:
@@ -179,24 +182,28 @@ class ClusterMember:
         await follower.aclose()
 
     async def _follow(self, observatory: Observatory) -> None:
-        changes: asyncio.Queue[set[bytes] | None] = asyncio.Queue()
-        table = FollowedTable(changes.put_nowait)
+        changes: asyncio.Queue[tuple[set[bytes] | None, TablePosition]] = asyncio.Queue()
+        table = FollowedTable(lambda keys: changes.put_nowait((keys, table.position)))
         copying = asyncio.create_task(self._leader_client.follow(table), name="follow-tables")
         self._follower.push_async_callback(_cancel, [copying])
-        await changes.get()  # all of it is here
+        _, position = await changes.get()  # all of it is here
         broker = PartitionBroker(table, self.tablets, self._options, clock=self._clock, random=self._random, others=self.nodes)
         broker.intake.schema_ids = TopicIds(self.registry)
         self._follower.push_async_callback(broker.stop_tasks)
         self._start_upkeep(broker)
         self._service.broker = broker
         self._follower.callback(self._stop_serving, broker)
+        self.kafka.follow_table(table)
+        self._follower.callback(self.kafka.follow_table, None)
+        table.note_applied(position)
         await self._listen(broker, observatory)
         while True:
-            keys = await changes.get()
+            keys, position = await changes.get()
             try:
                 await broker.follow_tables(table, keys)
             except PenstockError as error:
                 log.error("a change of the leader's tables cannot be applied here: %s", error)
+            table.note_applied(position)
 
     def _stop_serving(self, broker: PartitionBroker) -> None:
         self._service.refresh_floors = None
