@@ -17,6 +17,7 @@ from tests.compat.preparation import NotPreparedError
 from tests.compat.sections import Section, all_sections
 from tests.compat.suites import HERE
 
+CLUSTER_MIN = 3
 LINE = "{:<24} {:>6} {:>7} {:>8} {:>7} {:>6} {:>5}  {}"
 
 
@@ -49,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "-k", dest="expression", help="only tests that match: as in pytest, in suites; by a part of the name, else"
     )
     parser.add_argument("--update", action="store_true", help="add tests that pass now to the lists")
+    parser.add_argument("--nodes", type=int, default=1, help="1, or 3 and more: run against a cluster (default: 1)")
     arguments = parser.parse_args(argv)
+    if arguments.nodes != 1 and (arguments.nodes < CLUSTER_MIN or arguments.update):
+        parser.error(f"a cluster has {CLUSTER_MIN} nodes or more, and its exceptions are written by hand: SECTION.one_node")
     unknown = set(arguments.sections) - sections.keys()
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(sections)}")
@@ -57,24 +61,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     absent: dict[str, str] = {}
     for name in arguments.sections or sections:
         try:
-            results.append(run_section(sections[name], arguments.expression, update=arguments.update))
+            results.append(run_section(sections[name], arguments.expression, arguments.nodes, update=arguments.update))
         except NotPreparedError as error:
             absent[name] = str(error)
     report(results, absent)
     return 0 if all(result.verdict == "ok" for result in results) and not (absent and arguments.sections) else 1
 
 
-def run_section(section: Section, expression: str | None, *, update: bool) -> Result:
+def run_section(section: Section, expression: str | None, nodes: int, *, update: bool) -> Result:
     """Prepare it, run it, compare."""
     print(f"{section.name}: preparing", flush=True)
     section.prepare()
     print(f"{section.name}: running", flush=True)
-    outcomes, flaky = section.run(expression)
-    ledger = Ledger.load(HERE, section.name)
+    outcomes, flaky = section.run(expression, nodes)
+    ledger = Ledger.load(HERE, section.name, for_cluster=nodes > 1)
     comparison = ledger.compare(outcomes, flaky, is_whole=expression is None)
     if update:
         ledger.add(comparison, outcomes)
-    return Result(section.name, outcomes, comparison, section.bar, expression is None)
+    bar = section.bar if nodes == 1 else len(ledger.passing)
+    return Result(section.name, outcomes, comparison, bar, expression is None)
 
 
 def report(results: list[Result], absent: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """The two lists that are kept of every suite: the tests that pass, which only grows, and why each of the others does not.
 
 `NAME.passing` has the id of one test a line. `NAME.not_passing` has an id and a reason a line, with two spaces and a # between.
+`NAME.one_node` has, in the same form, what passes with one node and cannot with a cluster of them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ class Ledger:
     not_passing: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> Ledger:
+    def load(cls, folder: Path, name: str, *, for_cluster: bool = False) -> Ledger:
         """Read both lists; one that is not there is empty."""
         made = cls(folder, name)
         made.passing.update(_lines(folder / f"{name}.passing"))
-        for line in _lines(folder / f"{name}.not_passing"):
-            test, _, reason = line.partition(_REASON_MARK)
-            made.not_passing[test] = reason or UNEXPLAINED
+        made.not_passing.update(_reasons(folder / f"{name}.not_passing"))
+        if for_cluster:
+            made.not_passing.update(_reasons(folder / f"{name}.one_node"))
+            made.passing -= made.not_passing.keys()
         return made
 
     def compare(self, outcomes: dict[str, Outcome], flaky: set[str], *, is_whole: bool) -> Comparison:
@@ -75,6 +77,11 @@ class Comparison:
     def is_good(self) -> bool:
         """Nothing that passed before fails now, or is missing."""
         return not self.broken and not self.gone
+
+
+def _reasons(path: Path) -> dict[str, str]:
+    parts = (line.partition(_REASON_MARK) for line in _lines(path))
+    return {test: reason or UNEXPLAINED for test, _, reason in parts}
 
 
 def _lines(path: Path) -> list[str]:

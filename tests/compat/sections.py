@@ -6,6 +6,7 @@ the same broker; if it passes then, it is flaky.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,11 @@ from tests.compat.outcome import Outcome
 from tests.compat.preparation import prepare
 from tests.compat.suite_run import CERTIFICATE, KEY, BrokerAddress, run_suite
 from tests.compat.suites import CACHE, Suite, all_suites
+from tests.e2e.cluster.running_cluster import running_cluster
 from tests.e2e.running_node import running_node
+from tests.ports import free_ports
+
+TOLD = 2  # the node of a cluster that clients are told
 
 
 class Ran(NamedTuple):
@@ -42,8 +47,8 @@ class Section(Protocol):
         """Fetch what is needed; NotPreparedError if it cannot be had."""
         ...
 
-    def run(self, expression: str | None) -> Ran:
-        """Run all tests, or those that match."""
+    def run(self, expression: str | None, nodes: int) -> Ran:
+        """Run all tests, or those that match, against so many nodes."""
         ...
 
 
@@ -58,11 +63,11 @@ class SuiteSection:
     def prepare(self) -> None:
         self._python = prepare(self._suite)
 
-    def run(self, expression: str | None) -> Ran:
+    def run(self, expression: str | None, nodes: int) -> Ran:
         suite = self._suite
         print(f"  see {(suite.home / 'pytest.log').relative_to(CACHE.parent)}", flush=True)
         (suite.home / "pytest.log").unlink(missing_ok=True)
-        with broker(suite.home / "broker.log", suite.default_partitions) as address:
+        with broker(suite.home / "broker.log", suite.default_partitions, nodes) as address:
             outcomes = run_suite(suite, self._python, address, (), expression)
             failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
             again = run_suite(suite, self._python, address, failed, None) if failed else {}
@@ -78,11 +83,11 @@ class ToolsSection:
     def prepare(self) -> None:
         kafka_tools.check_java()
 
-    def run(self, expression: str | None) -> Ran:
+    def run(self, expression: str | None, nodes: int) -> Ran:
         names = [check.__name__ for check in kafka_tools.CHECKS if _matches(check.__name__, expression)]
         home = CACHE / self.name
         home.mkdir(parents=True, exist_ok=True)
-        with broker(home / "broker.log", 1) as address:
+        with broker(home / "broker.log", 1, nodes) as address:
             outcomes = kafka_tools.run_checks(address.bootstrap, home, names)
             failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
             return _merged(outcomes, kafka_tools.run_checks(address.bootstrap, home, failed))
@@ -99,8 +104,8 @@ class ProgramSection:
     def prepare(self) -> None:
         self._program.prepare(CACHE / self.name)
 
-    def run(self, expression: str | None) -> Ran:
-        with broker(CACHE / self.name / "broker.log", 1) as address:
+    def run(self, expression: str | None, nodes: int) -> Ran:
+        with broker(CACHE / self.name / "broker.log", 1, nodes) as address:
             outcomes = self._program.run(CACHE / self.name, address.bootstrap)
             failed = any(outcome.verdict == "failed" for outcome in outcomes.values())
             ran = _merged(outcomes, self._program.run(CACHE / self.name, address.bootstrap) if failed else {})
@@ -116,17 +121,37 @@ def all_sections() -> dict[str, Section]:
 
 
 @contextmanager
-def broker(log: Path, default_partitions: int) -> Iterator[BrokerAddress]:
-    """A node with the settings that suites expect, on a scratch directory; where it listens."""
-    log.unlink(missing_ok=True)
+def broker(log: Path, default_partitions: int, nodes: int) -> Iterator[BrokerAddress]:
+    """A node with the settings that suites expect, on a scratch directory, or a cluster of them, of which clients are told the
+    second; where it listens. Logs of a cluster lie beside the file."""
+    options = ["--auto-create-topics", "true", "--allow-without-rule", "true", "--default-partitions", str(default_partitions)]
+    options += ["--tls-cert", str(CERTIFICATE), "--tls-key", str(KEY)]
     with tempfile.TemporaryDirectory(prefix="penstock-compat-") as scratch:
-        argv = ["--data-dir", str(Path(scratch) / "data"), "--host", "127.0.0.1", "--auto-create-topics", "true"]
-        # The suites take it that the first broker is number 0 and that it has access rules.
-        argv += ["--node-id", "0", "--allow-without-rule", "true", "--default-partitions", str(default_partitions)]
-        argv += ["--kafka-tls-port", "0", "--tls-cert", str(CERTIFICATE), "--tls-key", str(KEY)]
-        with running_node(log, argv) as node:
-            yield BrokerAddress(node.bootstrap, int(node.ready["listeners"]["kafka_tls"]["port"]))
-            node.stop()
+        started = _one_node(log, Path(scratch), options) if nodes == 1 else _cluster(log.parent, Path(scratch), options, nodes)
+        with started as address:
+            yield address
+
+
+@contextmanager
+def _one_node(log: Path, scratch: Path, options: list[str]) -> Iterator[BrokerAddress]:
+    log.unlink(missing_ok=True)
+    # The suites take it that the first broker is number 0.
+    argv = ["--data-dir", str(scratch / "data"), "--host", "127.0.0.1", "--node-id", "0", "--kafka-tls-port", "0", *options]
+    with running_node(log, argv) as node:
+        yield BrokerAddress(node.bootstrap, int(node.ready["listeners"]["kafka_tls"]["port"]))
+        node.stop()
+
+
+@contextmanager
+def _cluster(logs: Path, scratch: Path, options: list[str], nodes: int) -> Iterator[BrokerAddress]:
+    ports = free_ports(nodes)
+    by_node = {number: ["--kafka-tls-port", str(port), *options] for number, port in enumerate(ports, 1)}
+    try:
+        with running_cluster(scratch, nodes, options=by_node) as cluster:
+            yield BrokerAddress(f"127.0.0.1:{cluster.kafka_port(TOLD)}", ports[TOLD - 1])
+    finally:
+        for log in scratch.glob("*.log"):
+            shutil.copy(log, logs)
 
 
 def _matches(name: str, expression: str | None) -> bool:

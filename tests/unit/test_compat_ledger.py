@@ -30,6 +30,15 @@ def test_a_listed_test_that_is_not_there_makes_a_whole_run_worse(ledger: Ledger)
     assert ledger.compare({"a": PASSED}, set(), is_whole=False).gone == []
 
 
+def test_what_cannot_pass_with_a_cluster_is_expected_there_alone(ledger: Ledger) -> None:
+    (ledger.folder / "suite.one_node").write_text("b  # there is one broker\n")
+    with_cluster = Ledger.load(ledger.folder, "suite", for_cluster=True)
+    outcomes = {"a": PASSED, "b": FAILED, "c": FAILED}
+    assert ledger.compare(outcomes, set(), is_whole=True).broken == ["b"]
+    found = with_cluster.compare(outcomes, set(), is_whole=True)
+    assert (found.broken, found.unexplained) == ([], [])
+
+
 def test_what_fails_without_a_reason_is_named(ledger: Ledger) -> None:
     outcomes = {"a": PASSED, "b": PASSED, "c": FAILED, "d": FAILED, "e": SKIPPED}
     assert ledger.compare(outcomes, set(), is_whole=True).unexplained == ["d", "e"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -42,7 +43,7 @@ class RunningCluster:
         etcd: EtcdCluster,
         stack: ExitStack,
         machines: Machines | None = None,
-        places: Mapping[int, Sequence[str]] | None = None,
+        options: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.directory = directory
         self.etcd = etcd
@@ -50,7 +51,7 @@ class RunningCluster:
         self.nodes: dict[int, RunningNode] = {}
         self._stack = stack
         self._machines = machines
-        self._places = places or {}  # options that say where a node is: rack and datacenter
+        self._options = options or {}  # more of them, by node
         self._ports: dict[int, list[int]] = {}
 
     def options(self, number: int) -> list[str]:
@@ -59,7 +60,7 @@ class RunningCluster:
         ports = {"kafka": kafka, "http": http, "interconnect": interconnect}
         named = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
         place = ["--node-name", f"n{number}", "--data-dir", str(self.directory / f"n{number}"), "--host", self.host(number)]
-        return [*self.etcd_options, *place, *named, *self._tls_options(), *self._places.get(number, ())]
+        return [*self.etcd_options, *place, *named, *self._tls_options(), *self._options.get(number, ())]
 
     def _tls_options(self) -> list[str]:
         """Between machines nodes show certificates."""
@@ -107,9 +108,11 @@ class RunningCluster:
 
     def readiness(self, number: int) -> Mapping[str, Any]:
         """What /readyz of a node shows; nothing if it does not answer."""
-        url = f"http://{self.host(number)}:{self._ports[number][1]}/readyz"
+        has_tls = "--tls-cert" in self._options.get(number, ())
+        url = f"{'https' if has_tls else 'http'}://{self.host(number)}:{self._ports[number][1]}/readyz"
+        context = ssl._create_unverified_context() if has_tls else None  # the certificate vouches for itself
         try:
-            with urllib.request.urlopen(url, timeout=2.0) as response:
+            with urllib.request.urlopen(url, timeout=2.0, context=context) as response:
                 return dict(json.loads(response.read()))
         except urllib.error.HTTPError as error:
             return dict(json.loads(error.read()))
@@ -179,13 +182,13 @@ def running_cluster(
     machines: Machines | None = None,
     *,
     etcd_members: int = 1,
-    places: Mapping[int, Sequence[str]] | None = None,
+    options: Mapping[int, Sequence[str]] | None = None,
 ) -> Iterator[RunningCluster]:
     """A cluster that serves, each node on a machine of its own if there are `machines`, and etcd on the last of them."""
     with ExitStack() as stack:
         host = HERE if machines is None else Host(machines.address(machines.count), machines.run_by(machines.count))
         etcd = stack.enter_context(running_etcd(directory, etcd_members, host=host))
-        cluster = RunningCluster(directory, etcd, stack, machines, places)
+        cluster = RunningCluster(directory, etcd, stack, machines, options)
         cluster.ok("cluster", "init", "--kind", kind)
         cluster.start_all(range(1, nodes + 1))
         cluster.active(WAIT_S * max(1, nodes // 4))

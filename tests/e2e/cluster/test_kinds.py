@@ -46,8 +46,8 @@ def test_any_two_of_the_eight_nodes_of_block_4_2_may_be_killed(tmp_path: Path) -
 
 def test_a_datacenter_and_a_node_of_mirror_3_dc_may_be_killed(tmp_path: Path) -> None:
     datacenters = {number: (number - 1) // 3 for number in range(1, 10)}
-    places: Mapping[int, Sequence[str]] = {number: ("--datacenter", f"d{at}") for number, at in datacenters.items()}
-    with running_cluster(tmp_path, 9, "mirror-3-dc", places=places) as cluster:
+    options: Mapping[int, Sequence[str]] = {number: ("--datacenter", f"d{at}") for number, at in datacenters.items()}
+    with running_cluster(tmp_path, 9, "mirror-3-dc", options=options) as cluster:
         writer = Writer(cluster.bootstrap)
         there = datacenters[cluster.active()]
         sets = []
