@@ -6,19 +6,21 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Final
+from unittest.mock import patch
 
 from penstock.blob import BlobStorage, Configuration, Erasure, Seat
-from penstock.broker import Broker, BrokerOptions, Topic
+from penstock.broker import Broker, BrokerOptions, PartitionBroker
 from penstock.coordination import ClusterIdentity, Coordination, KeyTable, MemberRecord, MemoryStore
 from penstock.core.clock import SystemClock, boot_time
 from penstock.gateway.kafka import KafkaGateway
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
+from penstock.placement import NodeView, TabletView, choose, placement
 from penstock.server.broker_host import BrokerHost
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
@@ -64,6 +66,7 @@ class GatewayCluster:
         self._stack = AsyncExitStack()
         self._host: BrokerHost
         self.ports = free_ports(nodes)
+        self.gathers = False  # whether all partitions of a new topic are put on the node that clients are connected to
 
     @property
     def broker(self) -> Broker:
@@ -91,6 +94,8 @@ class GatewayCluster:
         configuration = Configuration(self._options.group, 1, Erasure.MIRROR_3, seats)
         if self._starts == 1:
             await first.coordination.change_group(configuration.group, configuration.pack(), 0)
+        await first.coordination.set_maintenance(is_on=True)  # tablets stay where they are
+        self._stack.enter_context(patch.object(placement, "choose", self._choose))
         await first.coordination.take_system_tablets()
         self._host = BrokerHost(first.config, first.layout, first.observatory)
         await first.member.lead(self._host, self._options, first.coordination.note_started)
@@ -104,12 +109,21 @@ class GatewayCluster:
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
-    async def place(self, topic: Topic) -> None:
-        """Move a topic of one tablet to the node that clients are connected to."""
-        placement = self._nodes[1].member.placement
-        assert placement is not None
-        if len(set(topic.tablets)) == 1:
-            await placement.move(topic.tablets[0], ASKED)
+    async def settle(self) -> None:
+        """Wait until all nodes follow what the leader has changed."""
+        position = self._nodes[1].member.kafka._service._position()
+        tables = (node.member.kafka._forwarder.table for number, node in self._nodes.items() if number > 1)
+        assert all([table is not None and await table.applied(position, STARTED_S) for table in tables])
+
+    def broker_of(self, tablet_id: int) -> PartitionBroker:
+        """The broker of the node that has a tablet."""
+        brokers = (node.member.broker for node in self._nodes.values() if node.member.tablets.hosts(tablet_id))
+        return next(broker for broker in brokers if broker is not None)
+
+    def _choose(self, nodes: Sequence[NodeView], tablets: Sequence[TabletView], new: Sequence[TabletView]) -> Mapping[int, int]:
+        """A test whose client finds no leaders has its topics on the node that it is connected to."""
+        is_gathered = self.gathers or len(new) == 1
+        return {tablet.tablet_id: ASKED for tablet in new} if is_gathered else choose(nodes, tablets, new)
 
     async def _join(self, number: int) -> None:
         clock, random = SystemClock(), Random()

@@ -17,9 +17,10 @@ import pytest
 import uvloop
 
 from penstock.blob import BlobStorage, Erasure, GroupConfig, GroupOptions
-from penstock.broker import Broker, BrokerOptions, Topic
+from penstock.broker import Broker, BrokerOptions, PartitionBroker, Topic, TopicConfig
 from penstock.core.clock import SystemClock
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
+from penstock.queue import Partition
 from penstock.server import broker_host
 from tests.e2e.kafka.gateway_cluster import ASKED, NODES, GatewayCluster
 
@@ -68,11 +69,11 @@ class RunningGateway:
 
     def __enter__(self) -> RunningGateway:
         self._thread.start()
-        self.run(self._start())
+        self._run(self._start())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.run(self._stop())
+        self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -83,26 +84,58 @@ class RunningGateway:
         return self.gateway.port if self._cluster is None else self._cluster.ports[ASKED - 1]
 
     @property
+    def coordinator_port(self) -> int:
+        """Where the node listens that runs groups and transactions, and lists them."""
+        return self.gateway.port
+
+    @property
     def bootstrap(self) -> str:
         """Its address, as clients are told."""
         return f"127.0.0.1:{self.port}"
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something on its loop."""
+        """Run something on its loop; what it changes is in effect on all nodes then."""
+        return self._run(self._run_settled(work))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
+
+    async def _run_settled(self, work: Coroutine[Any, Any, T]) -> T:
+        result = await work
+        if self._cluster is not None:
+            await self._cluster.settle()
+        return result
 
     def restart(self) -> None:
         """Stop everything and start it on the same data, on the same port."""
         port = self.port
-        self.run(self._stop())
-        self.run(self._start(port))
+        self._run(self._stop())
+        self._run(self._start(port))
 
-    def create_topic(self, name: str, partitions: int = 1) -> Topic:
-        """Make a topic."""
-        topic = self.run(self.broker.create_topic(name, partitions))
-        if self._cluster is not None:
-            self.run(self._cluster.place(topic))
-        return topic
+    def create_topic(
+        self, name: str, partitions: int = 1, *, config: TopicConfig | None = None, is_spread: bool = False
+    ) -> Topic:
+        """Make a topic, on all nodes if it is spread, otherwise on the one that clients are connected to."""
+        if self._cluster is None:
+            return self.run(self.broker.create_topic(name, partitions, config))
+        self._cluster.gathers = not is_spread
+        try:
+            return self.run(self.broker.create_topic(name, partitions, config))
+        finally:
+            self._cluster.gathers = False
+
+    def settle(self) -> None:
+        """Wait until all nodes follow what a client has changed."""
+        self.run(asyncio.sleep(0))
+
+    def partition(self, topic: str, number: int = 0) -> Partition:
+        """A partition of a topic, on the node that has it."""
+        return self.broker_of(topic, number).partition(self.broker.catalog.topic(topic), number)
+
+    def broker_of(self, topic: str, number: int = 0) -> PartitionBroker:
+        """The broker of the node that has a partition."""
+        tablet_id = self.broker.catalog.topic(topic).tablets[number]
+        return self.broker if self._cluster is None else self._cluster.broker_of(tablet_id)
 
     async def _start(self, port: int = 0) -> None:
         clock, random = SystemClock(), Random()

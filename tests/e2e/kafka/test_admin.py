@@ -60,6 +60,7 @@ from penstock.kafka.protocol.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tests.e2e.kafka.gateway_cluster import ASKED, NODES
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import CLUSTER_ID, NODE_ID, RunningGateway
 from tests.e2e.kafka.test_produce import batch_of
@@ -104,7 +105,7 @@ def test_a_topic_that_is_there_is_not_made_again(admin: AdminClient, topic: str)
     [
         (CreatableTopic(name="a/b", num_partitions=1, replication_factor=1), errors.INVALID_TOPIC_EXCEPTION),
         (CreatableTopic(name="none", num_partitions=0, replication_factor=1), errors.INVALID_PARTITIONS),
-        (CreatableTopic(name="many", num_partitions=1, replication_factor=3), errors.INVALID_REPLICATION_FACTOR),
+        (CreatableTopic(name="many", num_partitions=1, replication_factor=4), errors.INVALID_REPLICATION_FACTOR),
         (
             CreatableTopic(
                 name="config",
@@ -168,9 +169,9 @@ def test_metadata_makes_topics_only_if_it_may(client: RawClient) -> None:
 def test_metadata_tells_the_same_in_every_version(client: RawClient, topic: str, version: int) -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
     response = client.call(keys.METADATA, version, request, MetadataResponse)
-    assert [broker.node_id for broker in response.brokers] == [NODE_ID]
+    assert sorted(broker.node_id for broker in response.brokers) == list(range(1, NODES + 1))
     assert [(one.name, len(one.partitions)) for one in response.topics] == [(topic, 1)]
-    assert response.topics[0].partitions[0].leader_id == NODE_ID
+    assert response.topics[0].partitions[0].leader_id == (NODE_ID if NODES == 1 else ASKED)
 
 
 def test_all_topics_are_told_to_who_names_none(client: RawClient, topic: str) -> None:
@@ -205,11 +206,12 @@ def test_alter_configs_replaces_all_that_was_set(gateway: RunningGateway, client
     assert gateway.broker.catalog.topic(topic).config.own == {"max.message.bytes": "2000"}
 
 
-def test_a_smaller_limit_takes_effect_at_once(admin: AdminClient, client: RawClient, topic: str) -> None:
+def test_a_smaller_limit_takes_effect_at_once(gateway: RunningGateway, admin: AdminClient, client: RawClient, topic: str) -> None:
     assert client.produce(topic, batch_of(bytes(5000))).error_code == errors.NONE
     entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
     changing = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([changing])[changing].result(TIMEOUT_S)
+    gateway.settle()
     assert client.produce(topic, batch_of(bytes(5000))).error_code == errors.MESSAGE_TOO_LARGE
 
 
@@ -224,7 +226,8 @@ def test_the_broker_describes_itself(admin: AdminClient) -> None:
 def test_the_cluster_is_described(admin: AdminClient, gateway: RunningGateway) -> None:
     cluster = admin.describe_cluster().result(TIMEOUT_S)
     assert cluster.cluster_id == CLUSTER_ID
-    assert [(node.id, node.port) for node in cluster.nodes] == [(NODE_ID, gateway.port)]
+    assert [node.id for node in cluster.nodes] == list(range(1, NODES + 1))
+    assert gateway.port in [node.port for node in cluster.nodes]
 
 
 def test_records_are_deleted_up_to_an_offset(admin: AdminClient, client: RawClient, topic: str) -> None:
@@ -317,7 +320,7 @@ def test_the_end_of_a_leader_epoch_is_told(gateway: RunningGateway, topic: str) 
     def produce(*values: bytes) -> int:
         with RawClient(gateway.port) as client:
             client.produce(topic, batch_of(*values))
-        return gateway.broker.partition(gateway.broker.catalog.topic(topic), 0).epoch
+        return gateway.partition(topic).epoch
 
     first = produce(b"a", b"b")
     gateway.restart()

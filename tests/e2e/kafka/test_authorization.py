@@ -94,7 +94,8 @@ def client(gateway: RunningGateway, user: str) -> Iterator[RawClient]:
         yield connected
 
 
-def allow(
+def allow(  # noqa: PLR0917 - a rule reads as a sentence
+    gateway: RunningGateway,
     admin: AdminClient,
     user: str,
     kind: ResourceType,
@@ -106,6 +107,7 @@ def allow(
 ) -> None:
     rule = AclBinding(kind, name, pattern, f"User:{user}", "*", operation, permission)
     admin.create_acls([rule])[rule].result(TIMEOUT_S)
+    gateway.settle()
 
 
 def codes_in(message: Message) -> set[int]:
@@ -319,7 +321,7 @@ def test_whoever_may_nothing_is_refused(client: RawClient, key: int, version: in
 
 def test_nothing_that_was_refused_happened(gateway: RunningGateway) -> None:
     assert [topic.name for topic in gateway.broker.catalog.topics() if not topic.name.startswith(("__", "allowed"))] == [TOPIC]
-    assert gateway.broker.partition(gateway.broker.catalog.topic(TOPIC), 0).end_offset == 0
+    assert gateway.partition(TOPIC).end_offset == 0
 
 
 def test_a_topic_named_by_id_is_guarded_as_well(gateway: RunningGateway, client: RawClient) -> None:
@@ -342,7 +344,7 @@ def test_lists_have_only_what_the_user_may_know_of(
     everything = metadata.MetadataRequest(topics=None, include_topic_authorized_operations=True)
     assert client.call(keys.METADATA, 12, everything, metadata.MetadataResponse).topics == []
     assert client.call(keys.METADATA, 0, metadata.MetadataRequest(), metadata.MetadataResponse).topics == []
-    allow(admin, user, ResourceType.TOPIC, "allowed-", AclOperation.READ, pattern=ResourcePatternType.PREFIXED)
+    allow(gateway, admin, user, ResourceType.TOPIC, "allowed-", AclOperation.READ, pattern=ResourcePatternType.PREFIXED)
     seen = client.call(keys.METADATA, 12, everything, metadata.MetadataResponse).topics
     assert f"allowed-{user}" in [topic.name for topic in seen]
     assert TOPIC not in [topic.name for topic in seen]
@@ -358,7 +360,7 @@ def test_a_part_that_is_refused_does_not_keep_the_rest_from_being_served(
 ) -> None:
     mine = f"allowed-{user}"
     gateway.create_topic(mine)
-    allow(admin, user, ResourceType.TOPIC, mine, AclOperation.WRITE)
+    allow(gateway, admin, user, ResourceType.TOPIC, mine, AclOperation.WRITE)
     request = produce_request(mine, batch_of(b"x"))
     request.topic_data += produce_request(TOPIC, batch_of(b"x")).topic_data
     response = client.call(keys.PRODUCE, 9, request, ProduceResponse)
@@ -383,7 +385,7 @@ def test_a_fetch_session_begins_to_serve_what_comes_to_be_allowed(
     assert begun.responses[0].partitions[0].error_code == NOT_TOPIC
     again = FetchRequest(session_id=begun.session_id, session_epoch=1, max_bytes=1 << 20)
     assert client.call(keys.FETCH, 11, again, FetchResponse).responses[0].partitions[0].error_code == NOT_TOPIC
-    allow(admin, user, ResourceType.TOPIC, mine, AclOperation.READ)
+    allow(gateway, admin, user, ResourceType.TOPIC, mine, AclOperation.READ)
     again.session_epoch = 2
     assert client.call(keys.FETCH, 11, again, FetchResponse).responses[0].partitions[0].error_code == errors.NONE
 
@@ -443,14 +445,14 @@ def test_a_user_writes_and_reads_what_the_rules_allow(gateway: RunningGateway, a
     producer.produce(topic, b"too early", on_delivery=lambda error, _: refused.append(error))
     producer.flush(TIMEOUT_S)
     assert refused[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-    allow(admin, user, ResourceType.TOPIC, topic, AclOperation.WRITE)
+    allow(gateway, admin, user, ResourceType.TOPIC, topic, AclOperation.WRITE)
     sent: list[Any] = []
     producer = confluent_kafka.Producer({**options, "enable.idempotence": True})
     producer.produce(topic, b"now", on_delivery=lambda error, _: sent.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert sent == [None]
-    allow(admin, user, ResourceType.TOPIC, topic, AclOperation.READ)
-    allow(admin, user, ResourceType.GROUP, user, AclOperation.READ)
+    allow(gateway, admin, user, ResourceType.TOPIC, topic, AclOperation.READ)
+    allow(gateway, admin, user, ResourceType.GROUP, user, AclOperation.READ)
     consumer = confluent_kafka.Consumer({**options, "group.id": user})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     message = consumer.poll(TIMEOUT_S)
@@ -458,7 +460,7 @@ def test_a_user_writes_and_reads_what_the_rules_allow(gateway: RunningGateway, a
     assert message.value() == b"now"
     consumer.commit(message=message, asynchronous=False)
     consumer.close()
-    allow(admin, user, ResourceType.GROUP, user, AclOperation.ALL, permission=AclPermissionType.DENY)
+    allow(gateway, admin, user, ResourceType.GROUP, user, AclOperation.ALL, permission=AclPermissionType.DENY)
     with RawClient(gateway.port) as client:
         authenticate(client, user, user)
         asked = offsets.OffsetFetchRequest(groups=[offsets.OffsetFetchRequestGroup(group_id=user)])
@@ -469,7 +471,7 @@ def test_rules_outlive_a_restart(tmp_path_factory: pytest.TempPathFactory) -> No
     with RunningGateway(tmp_path_factory.mktemp("again"), broker_options=secured()) as gateway:
         gateway.create_topic("kept")
         admin = AdminClient(confluent_options(gateway.bootstrap))
-        allow(admin, "*", ResourceType.TOPIC, "kept", AclOperation.READ)
+        allow(gateway, admin, "*", ResourceType.TOPIC, "kept", AclOperation.READ)
         gateway.restart()
         credential = Credential.of_password(Mechanism.SCRAM_SHA_256, 4096, b"salt", "x")
         gateway.run(gateway.broker.users.change([("x", credential)]))
@@ -495,13 +497,13 @@ def test_rules_can_be_kept_to_though_nobody_is_asked_who_they_are(tmp_path_facto
         gateway.create_topic("free")
         gateway.create_topic("closed")
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
-        allow(admin, "somebody", ResourceType.TOPIC, "closed", AclOperation.WRITE)
+        allow(gateway, admin, "somebody", ResourceType.TOPIC, "closed", AclOperation.WRITE)
         with RawClient(gateway.port) as client:
             assert client.produce("free", batch_of(b"x")).error_code == errors.NONE
             assert codes_in(client.call(keys.PRODUCE, 9, produce_request("closed", batch_of(b"x")), ProduceResponse)) == {
                 NOT_TOPIC
             }
-        allow(admin, "ANONYMOUS", ResourceType.TOPIC, "closed", AclOperation.WRITE)
+        allow(gateway, admin, "ANONYMOUS", ResourceType.TOPIC, "closed", AclOperation.WRITE)
         with RawClient(gateway.port) as client:
             assert client.produce("closed", batch_of(b"x")).error_code == errors.NONE
 
@@ -510,7 +512,7 @@ def test_without_security_there_are_no_rules(tmp_path_factory: pytest.TempPathFa
     with RunningGateway(tmp_path_factory.mktemp("open")) as gateway:
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
         with pytest.raises(KafkaException) as caught:
-            allow(admin, "x", ResourceType.TOPIC, "t", AclOperation.READ)
+            allow(gateway, admin, "x", ResourceType.TOPIC, "t", AclOperation.READ)
         assert caught.value.args[0].code() == KafkaError.SECURITY_DISABLED
         with untidy_client():
             client = KafkaAdminClient(bootstrap_servers=gateway.bootstrap)

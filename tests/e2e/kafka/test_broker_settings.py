@@ -25,6 +25,7 @@ from penstock.kafka.protocol.configs import (
 )
 from penstock.kafka.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.testing.batches import make_keyed_batch
+from tests.e2e.kafka.gateway_cluster import ASKED, NODES
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import NODE_ID, RunningGateway
 from tests.e2e.kafka.test_produce import batch_of
@@ -102,8 +103,9 @@ def test_the_number_of_connections_is_limited_anew(tmp_path: Path) -> None:
     with RunningGateway(tmp_path) as gateway:
         admin = AdminClient({"bootstrap.servers": gateway.bootstrap})
         entry = ConfigEntry("max.connections", "1", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.BROKER, str(NODE_ID), incremental_configs=[entry])
+        resource = ConfigResource(ResourceType.BROKER, str(NODE_ID if NODES == 1 else ASKED), incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+        gateway.settle()
         with RawClient(gateway.port) as refused:
             assert refused.receive_frame() is None
 
@@ -170,7 +172,7 @@ def _described(gateway: RunningGateway, kind: ResourceType, name: str) -> dict[s
 
 def _kept_ms(gateway: RunningGateway, topic: str) -> int | None:
     """By what the partition itself goes."""
-    return gateway.broker.partition(gateway.broker.catalog.topic(topic), 0).config.retention_ms
+    return gateway.partition(topic).config.retention_ms
 
 
 def test_what_the_broker_alone_decides_is_shown_as_set_by_it(gateway: RunningGateway) -> None:

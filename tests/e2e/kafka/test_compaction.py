@@ -53,7 +53,7 @@ def _made(admin: AdminClient, **changed: str) -> str:
 
 
 def _partition(gateway: RunningGateway, topic: str) -> Partition:
-    return gateway.broker.partition(gateway.broker.catalog.topic(topic), 0)
+    return gateway.partition(topic)
 
 
 def _until(condition: Callable[[], bool]) -> None:
@@ -238,6 +238,7 @@ def test_the_configuration_is_shown_and_can_be_changed(gateway: RunningGateway, 
     assert (asked.delete_retention_ms, asked.min_compaction_lag_ms, asked.max_compaction_lag_ms) == (1000, 20, 3000)
     resource.add_incremental_config(ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET))
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    gateway.settle()
     assert _partition(gateway, topic).config.retention_ms is None
 
 
@@ -266,6 +267,7 @@ def test_a_topic_without_a_policy_keeps_everything(gateway: RunningGateway, admi
     resource = ConfigResource(ResourceType.TOPIC, topic)
     resource.add_incremental_config(ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SUBTRACT))
     admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    gateway.settle()
     asked = _partition(gateway, topic).config
     assert (asked.is_compacted, asked.retention_ms, asked.retention_bytes) == (False, None, None)
     assert admin.describe_configs([resource])[resource].result(TIMEOUT_S)["cleanup.policy"].value == ""

@@ -22,6 +22,7 @@ from penstock.kafka.protocol.fetch import FetchResponse
 from penstock.kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from penstock.kafka.protocol.produce import ProduceResponse
 from penstock.kafka.protocol.share_groups import ShareFetchRequest
+from tests.e2e.kafka.gateway_cluster import NODES
 from tests.e2e.kafka.raw_client import RawClient, fetch_request, frame_of, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.test_produce import batch_of
@@ -39,7 +40,7 @@ def witness(gateway: RunningGateway) -> Iterator[RawClient]:
 
 def is_served(client: RawClient) -> bool:
     response = client.call(keys.METADATA, 9, MetadataRequest(topics=[]), MetadataResponse)
-    return [broker.node_id for broker in response.brokers] == [1]
+    return len(response.brokers) == NODES
 
 
 def hangs_up(client: RawClient) -> bool:
@@ -262,7 +263,7 @@ def test_memory_of_all_connections_is_bounded(tmp_path: Path) -> None:
 
 
 def test_stopping_answers_requests_in_flight(tmp_path: Path) -> None:
-    with RunningGateway(tmp_path) as gateway:
+    with RunningGateway(tmp_path, nodes=1) as gateway:
         gateway.create_topic("ending")
         clients = [RawClient(gateway.port) for _ in range(3)]
         clients[0].send(keys.FETCH, 11, fetch_request("ending", 0, max_wait_ms=60_000))

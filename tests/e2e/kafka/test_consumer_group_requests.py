@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -47,8 +48,9 @@ _numbers = count()
 class Speaker:
     """Speaks for the members of one group."""
 
-    def __init__(self, client: RawClient, topic: str) -> None:
+    def __init__(self, client: RawClient, topic: str, lister: RawClient | None = None) -> None:
         self.client = client
+        self.lister = lister or client
         self.topic = topic
         self.group = f"group-{next(_numbers)}"
 
@@ -84,7 +86,7 @@ class Speaker:
 
     def listed(self, version: int = 5, **filters: list[str]) -> list[tuple[str, str, str]]:
         request = ListGroupsRequest(**filters)
-        found = self.client.call(keys.LIST_GROUPS, version, request, ListGroupsResponse).groups
+        found = self.lister.call(keys.LIST_GROUPS, version, request, ListGroupsResponse).groups
         return [(one.group_type, one.group_state, one.protocol_type) for one in found if one.group_id == self.group]
 
     def delete(self) -> int:
@@ -107,8 +109,9 @@ class Speaker:
 
 
 @pytest.fixture
-def speaker(client: RawClient, topic: str) -> Speaker:
-    return Speaker(client, topic)
+def speaker(gateway: RunningGateway, client: RawClient, topic: str) -> Iterator[Speaker]:
+    with RawClient(gateway.coordinator_port) as lister:
+        yield Speaker(client, topic, lister)
 
 
 def test_a_member_joins_and_leaves(speaker: Speaker, gateway: RunningGateway) -> None:
@@ -268,5 +271,6 @@ def test_a_change_of_kind_survives_a_restart(gateway: RunningGateway, topic: str
     with RawClient(gateway.port) as client:
         after = Speaker(client, topic)
         after.group = before.group
-        assert after.listed() == [("consumer", "Empty", "consumer")]
+        with RawClient(gateway.coordinator_port) as after.lister:
+            assert after.listed() == [("consumer", "Empty", "consumer")]
         assert after.join("two").member_epoch == 3

@@ -66,7 +66,7 @@ def test_an_offset_outside_the_partition_is_out_of_range(client: RawClient, topi
 def test_a_trimmed_offset_is_out_of_range(gateway: RunningGateway, client: RawClient, topic: str) -> None:
     for value in (b"a", b"b", b"c"):
         client.produce(topic, batch_of(value))
-    partition = gateway.broker.partition(gateway.broker.catalog.topic(topic), 0)
+    partition = gateway.partition(topic)
     gateway.run(partition.trim(2))
     data = client.fetch(topic, 0)
     assert (data.error_code, data.log_start_offset) == (errors.OFFSET_OUT_OF_RANGE, 2)
@@ -149,7 +149,7 @@ def test_another_request_ends_the_wait(client: RawClient, topic: str) -> None:
 
 
 def test_a_leader_epoch_that_is_not_current_is_refused(gateway: RunningGateway, client: RawClient, topic: str) -> None:
-    epoch = gateway.broker.partition(gateway.broker.catalog.topic(topic), 0).epoch
+    epoch = gateway.partition(topic).epoch
     codes = {}
     for wrong in (epoch - 1, epoch, epoch + 1):
         asked = FetchPartition(partition=0, current_leader_epoch=wrong, partition_max_bytes=1000)

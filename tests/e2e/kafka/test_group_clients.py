@@ -40,7 +40,7 @@ _numbers = count()
 def wide_topic(gateway: RunningGateway) -> str:
     """A topic of several partitions, with messages in each."""
     name = f"wide-{next(_numbers)}"
-    gateway.create_topic(name, PARTITIONS)
+    gateway.create_topic(name, PARTITIONS, is_spread=True)
     fill(gateway.bootstrap, name, range(60))
     return name
 
@@ -195,7 +195,7 @@ def test_members_that_vanish_are_replaced(gateway: RunningGateway, wide_topic: s
 
 def test_members_go_on_after_a_restart_without_a_rebalance(tmp_path: Path) -> None:
     with RunningGateway(tmp_path) as gateway:
-        gateway.create_topic("again", PARTITIONS)
+        gateway.create_topic("again", PARTITIONS, is_spread=True)
         fill(gateway.bootstrap, "again", range(60))
         first, second = (Confluent(gateway.bootstrap, "again", "restart", **PATIENT) for _ in range(2))
         with closing(first, second):

@@ -58,11 +58,11 @@ def test_the_coordinator_is_found_in_every_version(client: RawClient, gateway: R
     found = find(client, GROUP, version)
     if version >= 4:
         assert [(one.key, one.node_id, one.port, one.error_code) for one in found.coordinators] == [
-            ("k", NODE_ID, gateway.port, errors.NONE),
-            ("l", NODE_ID, gateway.port, errors.NONE),
+            ("k", NODE_ID, gateway.coordinator_port, errors.NONE),
+            ("l", NODE_ID, gateway.coordinator_port, errors.NONE),
         ]
     else:
-        assert (found.node_id, found.port, found.error_code) == (NODE_ID, gateway.port, errors.NONE)
+        assert (found.node_id, found.port, found.error_code) == (NODE_ID, gateway.coordinator_port, errors.NONE)
 
 
 @pytest.mark.parametrize(("key_type", "name"), [(GROUP, OFFSETS), (TRANSACTION, TRANSACTIONS)])
@@ -83,12 +83,13 @@ def test_its_settings_are_told(client: RawClient) -> None:
     assert {config.name: config.value for config in result.configs}["cleanup.policy"] == "compact"
 
 
-def test_it_can_be_read(client: RawClient) -> None:
+def test_it_can_be_read(client: RawClient, gateway: RunningGateway) -> None:
     find(client, GROUP)
-    data = client.fetch(OFFSETS, 0)
+    with RawClient(gateway.coordinator_port) as reader:
+        data = reader.fetch(OFFSETS, 0)
+        asked = ListOffsetsTopic(name=OFFSETS, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+        found = reader.call(keys.LIST_OFFSETS, 7, ListOffsetsRequest(topics=[asked]), ListOffsetsResponse)
     assert (data.error_code, data.high_watermark, data.records) == (errors.NONE, 0, b"")
-    asked = ListOffsetsTopic(name=OFFSETS, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
-    found = client.call(keys.LIST_OFFSETS, 7, ListOffsetsRequest(topics=[asked]), ListOffsetsResponse)
     assert (found.topics[0].partitions[0].error_code, found.topics[0].partitions[0].offset) == (errors.NONE, 0)
 
 

@@ -40,7 +40,7 @@ def made(gateway: RunningGateway, client: RawClient) -> Topic:
     """A topic with ten messages in its first partition, of which three are gone."""
     topic = gateway.create_topic("t", 2)
     client.produce("t", make_batch([b"%d" % number for number in range(10)]))
-    gateway.run(gateway.broker.partition(topic, 0).trim(3))
+    gateway.run(gateway.partition(topic.name).trim(3))
     return topic
 
 

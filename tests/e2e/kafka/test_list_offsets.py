@@ -86,7 +86,7 @@ def test_the_first_record_from_a_time_on_is_found(client: RawClient, topic: str,
 def test_the_special_offsets(client: RawClient, gateway: RunningGateway, topic: str, version: int) -> None:
     client.produce(topic, timed_batch([BASE, BASE + 90, BASE + 20]))
     client.produce(topic, timed_batch([BASE + 30]))
-    partition = gateway.broker.partition(gateway.broker.catalog.topic(topic), 0)
+    partition = gateway.partition(topic)
     gateway.run(partition.trim(1))
     assert ask(client, topic, -1, version).offset == 4
     assert ask(client, topic, -2, version).offset == 1
@@ -99,7 +99,7 @@ def test_the_special_offsets(client: RawClient, gateway: RunningGateway, topic: 
 def test_records_before_the_start_are_not_found(client: RawClient, gateway: RunningGateway, topic: str) -> None:
     client.produce(topic, timed_batch([BASE + 90, BASE, BASE]))
     client.produce(topic, timed_batch([BASE + 90]))
-    gateway.run(gateway.broker.partition(gateway.broker.catalog.topic(topic), 0).trim(1))
+    gateway.run(gateway.partition(topic).trim(1))
     assert ask(client, topic, BASE + 50).offset == 3
 
 
@@ -116,5 +116,5 @@ def test_a_batch_nobody_can_read_is_found_as_a_whole(client: RawClient, gateway:
     batch[22] = ZSTD  # it is not
     batch[17:21] = pack(">I", crc32c(bytes(batch[21:])))
     # A client could store it once, before the records of batches were checked.
-    gateway.run(gateway.broker.produce(gateway.broker.catalog.topic(topic), 0, bytes(batch)))
+    gateway.run(gateway.broker_of(topic).produce(gateway.broker.catalog.topic(topic), 0, bytes(batch)))
     assert ask(client, topic, BASE + 5).offset == 0

@@ -17,6 +17,7 @@ from penstock.kafka.protocol.topics import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from tests.e2e.kafka.gateway_cluster import NODES
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import NODE_ID, RunningGateway
 from tests.e2e.kafka.untidy_client import untidy_client
@@ -57,7 +58,7 @@ def test_an_unknown_kind_of_election_is_refused(client: RawClient) -> None:
     ("partition", "replicas", "code"),
     [
         (0, [NODE_ID], errors.NONE),
-        (0, [NODE_ID + 1], errors.INVALID_REPLICA_ASSIGNMENT),
+        (0, [NODES + 1], errors.INVALID_REPLICA_ASSIGNMENT),
         (0, [NODE_ID, NODE_ID], errors.INVALID_REPLICA_ASSIGNMENT),
         (0, [], errors.INVALID_REPLICA_ASSIGNMENT),
         (0, None, errors.NO_REASSIGNMENT_IN_PROGRESS),

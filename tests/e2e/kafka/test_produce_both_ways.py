@@ -71,7 +71,7 @@ def topics(request: pytest.FixtureRequest, gateway: RunningGateway) -> Iterator[
     """Two topics that are alike."""
     names = ("both-1", "both-2")
     for name in names:
-        gateway.run(gateway.broker.create_topic(name, 2, TopicConfig(request.param)))
+        gateway.create_topic(name, 2, config=TopicConfig(request.param))
     yield names
     for name in names:
         gateway.run(gateway.broker.delete_topic(name))
@@ -117,7 +117,7 @@ def test_every_batch_gets_the_same_reply(
         plain = _reply(client, _request(gateway, topics[0], version, [part]))
         other = _reply(client, _with_tail(_request(gateway, topics[1], version, [part])))
         assert _told(plain, version) == _told(other, version), f"batch {number}"
-    ends = [[gateway.broker.partition(gateway.broker.catalog.topic(topic), n).end_offset for n in (0, 1)] for topic in topics]
+    ends = [[gateway.partition(topic, n).end_offset for n in (0, 1)] for topic in topics]
     assert ends[0] == ends[1]
 
 

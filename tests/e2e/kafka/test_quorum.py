@@ -15,6 +15,7 @@ from penstock.kafka.protocol.quorum import (
     DescribeQuorumResponse,
     QuorumPartition,
 )
+from tests.e2e.kafka.gateway_cluster import NODES
 from tests.e2e.kafka.raw_client import RawClient
 from tests.e2e.kafka.running_gateway import NODE_ID
 
@@ -43,7 +44,7 @@ def _quorum_of(client: RawClient, topic: str) -> QuorumPartition:
     asked = DescribedQuorumTopic(topic_name=topic, partitions=[DescribedQuorumPartition(partition_index=0)])
     response = client.call(keys.DESCRIBE_QUORUM, 2, DescribeQuorumRequest(topics=[asked]), DescribeQuorumResponse)
     assert response.error_code == errors.NONE
-    assert [node.node_id for node in response.nodes] == [NODE_ID]
+    assert [node.node_id for node in response.nodes] == list(range(1, NODES + 1))
     return response.topics[0].partitions[0]
 
 

@@ -158,12 +158,13 @@ def test_a_batch_whose_transaction_ended_while_it_was_checked_is_refused(gateway
         def admit() -> None:
             raise InvalidTransactionStateError("the transaction has ended meanwhile")
 
-        broker = gateway.broker
+        partition = gateway.partition(topic)
+        broker = gateway.broker_of(topic)
         outcome: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         batch = _good(LZ4, [_random.randbytes(LARGE)])
         broker.begin_produce(broker.route(topic, 0), batch, outcome, from_client=True, admit=admit)
         with pytest.raises(InvalidTransactionStateError):
             await outcome
-        assert broker.partition(broker.catalog.topic(topic), 0).end_offset == 0
+        assert partition.end_offset == 0
 
     gateway.run(begin())

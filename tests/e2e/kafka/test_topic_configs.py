@@ -67,7 +67,7 @@ def test_what_frameworks_set_is_taken_kept_and_shown(admin: AdminClient, config:
         {"remote.storage.enable": "true"},
         {"message.timestamp.before.max.ms": "-1"},
         {"compression.type": "brotli"},
-        {"min.insync.replicas": "2"},
+        {"min.insync.replicas": "4"},
     ],
 )
 def test_what_cannot_be_had_is_refused(admin: AdminClient, config: dict[str, str]) -> None:

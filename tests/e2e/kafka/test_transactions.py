@@ -163,7 +163,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ga
     _wait_for(lambda: transactions.transaction(f"id-{topic}").state.value == "CompleteAbort")
     with pytest.raises(KafkaException):
         producer.commit_transaction(TIMEOUT_S)
-    partition = gateway.broker.partition(gateway.broker.catalog.topic(topic), 0)
+    partition = gateway.partition(topic)
     assert partition.stable_offset == partition.end_offset
     assert _read(gateway, topic, isolation="read_committed", count=0) == []
 

@@ -19,7 +19,7 @@ from tests.e2e.kafka.test_produce import batch_of
 
 
 def partition_of(gateway: RunningGateway, topic: str) -> Partition:
-    return gateway.broker.partition(gateway.broker.catalog.topic(topic), 0)
+    return gateway.partition(topic)
 
 
 def fence(gateway: RunningGateway, topic: str) -> None:
