@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from random import Random
 from typing import Protocol
 
-from penstock.blob import Status, TabletStorage
+from penstock.blob import TabletStorage
 from penstock.broker.errors import SystemTabletUnavailableError
 from penstock.core.clock import Clock
 from penstock.core.errors import ClosedError, FencedError, PenstockError
@@ -129,16 +129,6 @@ class SystemTablet:
     def serves(self) -> bool:
         """Whether a generation serves here. Another node that starts one fences this one."""
         return self._serving is not None and not self._serving.stopped.is_set()
-
-    async def is_superseded(self) -> bool | None:
-        """Whether another node has started a newer generation than the one that serves here; None if the storage cannot tell."""
-        tablet = self._serving
-        if tablet is None or tablet.stopped.is_set():
-            return None
-        found = await self._storage.discover(with_data=False)
-        if found.status not in (Status.OK, Status.NODATA) or self._serving is not tablet:
-            return None
-        return found.blocked_generation >= tablet.generation
 
     async def execute(self, request: Request) -> list[Result]:
         """Carry out a request on the generation that serves. If that stops meanwhile, the request may have been carried out."""

@@ -241,6 +241,7 @@ class ClusterNode:
             self._peers,
             can_start=self._can_start,
             start=self._start_broker,
+            unconfirmed_s=self._unconfirmed_s,
             on_standby=self._stand_by,
         )
         self._member = await self._new_member()
@@ -302,6 +303,11 @@ class ClusterNode:
         confirming = asyncio.create_task(storage.confirmations.run(), name="cluster-confirm")
         self._closing.push_async_callback(_cancel, [confirming])
         return storage
+
+    def _unconfirmed_s(self) -> float:
+        """For how long the storage has not confirmed the tablets of the broker."""
+        confirmations = self._storage.confirmations
+        return 0.0 if confirmations is None else confirmations.unconfirmed_s(self._options.group)
 
     def _observe_standby(self) -> Observatory:
         """What is measured of this node while it runs no broker."""

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from penstock.broker import Broker
 from penstock.coordination import Coordination
 from penstock.core.errors import ConfigError, PenstockError
 from penstock.server.broker_host import BrokerHost
@@ -24,9 +23,8 @@ ACTIVE: Final = "active"
 STANDBY: Final = "standby"
 
 LOOK_S: Final = 0.1
-CONFIRM_S: Final = 1.0  # between two looks at the storage whether another node has taken over
-ANSWER_S: Final = 2.0
-UNCONFIRMED_S: Final = 5.0  # without an answer for so long another node may have taken over, and what is read here be old
+UNCONFIRMED_S: Final = 3.0  # without a confirmation for so long another node may have taken over, and what is read here be old
+DOUBTS_MAX: Final = 20  # looks that may find it so: a process that was stopped is confirmed again before them
 LOST_AFTER_S: Final = 0.3  # a leader that cannot be reached for so long may be replaced
 CHALLENGE_S: Final = 0.5
 RETRY_S: Final = 0.3
@@ -36,8 +34,8 @@ StartBroker = Callable[[Callable[[], None]], Awaitable[BrokerHost]]
 
 
 class BrokerRole:
-    """Starts and stops the broker of this node as its role changes. `on_standby` is called when it
-    is a standby again."""
+    """Starts and stops the broker of this node as its role changes. `unconfirmed_s` returns for how long the storage has not
+    confirmed that no other node runs it; `on_standby` is called when this one is a standby again."""
 
     def __init__(
         self,
@@ -47,6 +45,7 @@ class BrokerRole:
         *,
         can_start: Callable[[], bool],
         start: StartBroker,
+        unconfirmed_s: Callable[[], float],
         on_standby: Callable[[], Awaitable[None]],
     ) -> None:
         self._node_id = node_id
@@ -54,11 +53,11 @@ class BrokerRole:
         self._peers = peers
         self._can_start = can_start
         self._start = start
+        self._unconfirmed_s = unconfirmed_s
         self._on_standby = on_standby
         self._host: BrokerHost | None = None
         self._fenced = asyncio.Event()
-        self._asked_at = 0.0
-        self._confirmed_at = 0.0  # when the storage was asked last and no other node had taken over
+        self._doubts = 0  # looks since it was confirmed that no other node runs the broker
         self._challenged_at = 0.0
         self._trouble = ""  # why the broker did not start last
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,7 +80,7 @@ class BrokerRole:
                 if self._host is None:
                     await self._watch_leader(loop.time())
                 else:
-                    await self._watch_fence(self._host, loop.time())
+                    await self._watch_fence()
             except ConfigError as error:
                 if not self.failure.done():
                     self.failure.set_exception(error)
@@ -124,18 +123,11 @@ class BrokerRole:
             await self._on_standby()
             raise
         self._trouble = ""
-        self._confirmed_at = asyncio.get_running_loop().time()
         log.info("this node runs the broker; it started in %.2f s", asyncio.get_running_loop().time() - began)
 
-    async def _watch_fence(self, host: BrokerHost, now: float) -> None:
-        if not self._fenced.is_set() and now - self._asked_at >= CONFIRM_S and host.broker is not None:
-            self._asked_at = now
-            is_superseded = await _asked(host.broker)
-            if is_superseded is False:
-                self._confirmed_at = now
-            elif is_superseded or (now - self._confirmed_at >= UNCONFIRMED_S and self._may_be_replaced):
-                self._fenced.set()
-        if self._fenced.is_set():
+    async def _watch_fence(self) -> None:
+        self._doubts = self._doubts + 1 if self._unconfirmed_s() >= UNCONFIRMED_S else 0
+        if self._fenced.is_set() or (self._doubts >= DOUBTS_MAX and self._may_be_replaced):
             log.warning("another node runs the broker by now, or the storage cannot tell; this one is a standby")
             await self.stop()
             await self._on_standby()
@@ -146,12 +138,3 @@ class BrokerRole:
         open are settled by its next one, and by a restart they would count, though clients were told that they failed."""
         coordination = self._coordination
         return not coordination.status.is_usable or coordination.owner_of(0) != self._node_id
-
-
-async def _asked(broker: Broker) -> bool | None:
-    """Whether another node has taken over, by the storage; None if it does not say so in time."""
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            return await broker.system_tablets.system.is_superseded()
-    except TimeoutError:
-        return None
