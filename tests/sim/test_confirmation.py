@@ -119,6 +119,48 @@ def test_what_decides_waits_for_a_confirmation_that_began_after_it_was_asked_for
     run_simulation(test())
 
 
+def test_a_group_that_does_not_answer_delays_only_what_is_told_of_its_own_tablets() -> None:
+    async def test() -> None:
+        class Proxy:
+            def __init__(self, group: int) -> None:
+                self.group = group
+
+            async def blocked_generations(self, tablets: list[int]) -> list[int] | None:
+                if self.group:
+                    await asyncio.Event().wait()
+                return [0] * len(tablets)
+
+        async def proxy_of(group: int) -> Any:
+            return Proxy(group)
+
+        confirmations = Confirmations(proxy_of, current_loop().time)
+        lone = Tablet(2, 1)
+        confirmations.add(0, Tablet(1, 1), confirmations.now())
+        confirmations.add(1, lone, confirmations.now())
+        running = asyncio.create_task(confirmations.run())
+        for _ in range(20):
+            await asyncio.sleep(0.3)
+            began = confirmations.now()
+            await confirmations.check((0,))
+            assert confirmations.now() == began
+        assert confirmations.unconfirmed_s(0) < VALID_S < 5.9 < confirmations.unconfirmed_s(1)
+        waiting = asyncio.create_task(confirmations.check((1,)))
+        with pytest.raises(UnavailableError, match="does not confirm"):
+            await confirmations.check()
+        with pytest.raises(UnavailableError, match="does not confirm"):
+            await waiting
+        # Of a tablet that has stopped nothing is told any more, and who waits for it need not wait on.
+        began = confirmations.now()
+        waiting = asyncio.create_task(confirmations.check((0, 1)))
+        await asyncio.sleep(0.7)
+        confirmations.remove(1, lone)
+        await waiting
+        assert confirmations.now() - began < 1.0
+        running.cancel()
+
+    run_simulation(test())
+
+
 def test_a_tablet_stops_as_fenced_though_it_writes_nothing() -> None:
     async def test() -> None:
         node = SimNode()

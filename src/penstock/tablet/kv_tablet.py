@@ -149,6 +149,11 @@ class KvTablet:
         return cls(storage, GENERATION_MAX, state, KvOptions(), TabletProbe()), state.losses
 
     @property
+    def log_group(self) -> int:
+        """The storage group of its log, which confirms that it runs here."""
+        return self._storage.log_group
+
+    @property
     def id(self) -> int:
         """The tablet's number."""
         return self._storage.info.tablet
@@ -205,7 +210,7 @@ class KvTablet:
         if that is not known in time, FencedError if one has."""
         confirmations = self._storage.confirmations
         if confirmations is not None and confirmations.now() >= confirmations.until:
-            await confirmations.check()
+            await confirmations.check((self._storage.log_group,))
             self.check_open()
 
     def supersede(self) -> None:

@@ -241,7 +241,7 @@ class FetchCall(FetchFrame, Caller):
     async def _send_when_confirmed(self, confirmations: Confirmations) -> None:
         """Answers only if no other node has taken over meanwhile; otherwise the client connects again, and finds that one."""
         try:
-            await confirmations.check()
+            await confirmations.check(None if self.is_refused else {part.partition.tablet.log_group for part in self.parts})
             if any(part.partition.tablet.stop_cause is not None for part in self.readable):
                 self._fail()
             else:
