@@ -43,7 +43,7 @@ class Fence:
         self.run = spec.run.id or uuid4().hex
         key = f"pipeline/{spec.name}"
         self.prefix = f"{key}/{self.run[:12]}/"  # of the ids of this run's transactions
-        self._client = client
+        self.client = client
         self._record = CommitRecord(client, key, f"{key}/")
         self._content: dict[str, Any] = {}
         self._is_kept = True
@@ -56,7 +56,7 @@ class Fence:
     def take(self) -> Mapping[str, Any]:
         """Write this run's id to the record, which fences every other run. Returns the previous value. A Kafka broker has no
         records: nothing is stored, and an empty value returned."""
-        self._is_kept = self._client.commits_together()
+        self._is_kept = self.client.commits_together()
         if not self._is_kept:
             return {}
         while True:

@@ -77,10 +77,13 @@ def _check_target(spec: PipelineSpec, blame: _Blame) -> None:
     if target.topic is None and target.table is None:
         wanted = "table" if spec.kind in _TO_TABLE else "topic" if spec.kind in _TO_TOPIC else "topic or table"
         blame("target", f"{wanted} is missing")
-    if target.fan_out and spec.kind not in ("transform", "load"):
-        blame("target.topic", f"a pipeline of kind {spec.kind} writes to one topic; kind transform or load sends rows to many")
+    if target.fan_out:
+        _check_fan_out(spec, blame)
     if FAN_OUT.search(spec.dead_letters.topic or ""):
         blame("dead_letters.topic", "dead letters have no columns; name one topic")
+    letters = spec.dead_letters.table
+    if letters is not None and FAN_OUT.search(f"{letters.name} {letters.location}"):
+        blame("dead_letters.table", "dead letters have no columns; name one table")
     if target.topic is not None and spec.kind in _TO_TABLE:
         blame("target.topic", f"a pipeline of kind {spec.kind} has a table as its target")
     if target.table is not None and spec.kind in _TO_TOPIC:
@@ -89,6 +92,25 @@ def _check_target(spec: PipelineSpec, blame: _Blame) -> None:
         blame("dead_letters.topic", "it is the target as well; bad rows need a topic of their own")
     if target.topic is not None and spec.dead_letters.table is not None:
         blame("dead_letters.table", "rows for a topic and dead letters for a table cannot be committed as one; use a topic")
+
+
+def _check_fan_out(spec: PipelineSpec, blame: _Blame) -> None:
+    table = spec.target.table
+    if table is None:
+        if spec.kind not in ("transform", "load"):
+            blame(
+                "target.topic", f"a pipeline of kind {spec.kind} writes to one topic; kind transform or load sends rows to many"
+            )
+        return
+    if spec.kind not in ("transform", "export"):
+        blame("target.table", f"a pipeline of kind {spec.kind} works on one table; kind export or transform sends rows to many")
+    for field in ("name", "location"):
+        place = getattr(table, field)
+        if place is not None and set(FAN_OUT.findall(place)) != set(spec.target.fan_out):
+            blame(
+                f"target.table.{field}",
+                f"{place!r} would be the same for several tables; it needs {{{'}, {'.join(spec.target.fan_out)}}}",
+            )
 
 
 def _check_merge(spec: PipelineSpec, blame: _Blame) -> None:

@@ -158,7 +158,8 @@ class TransformSpec:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """Where rows go. Columns in braces in the name of the topic send each row to a topic of its own."""
+    """Where rows go. Columns in braces in the name of the topic, or in the name or location of the table, send each row to the
+    one that they name."""
 
     topic: str | None = None
     table: TableSpec | None = None
@@ -166,8 +167,9 @@ class TargetSpec:
 
     @property
     def fan_out(self) -> tuple[str, ...]:
-        """The columns that name the topic of a row."""
-        return tuple(FAN_OUT.findall(self.topic or ""))
+        """The columns that name the topic or the table of a row."""
+        places = [self.topic] if self.table is None else [self.table.name, self.table.location]
+        return tuple(dict.fromkeys(name for place in places if place is not None for name in FAN_OUT.findall(place)))
 
     def __str__(self) -> str:
         return f"topic {self.topic}" if self.topic is not None else str(self.table)

@@ -274,6 +274,10 @@ def check_table(spec: PipelineSpec, frame: DataFrame) -> None:
 
     table = spec.target.table
     assert table is not None
+    if spec.target.fan_out:
+        raise spec.fault(
+            "target.table", "a query with state writes to one table; write to topics with {…}, and export each of them"
+        )
     schema = frame_schema(frame)
     if table.merge is not None:
         from penstock.spark.tables.merge import TableMerge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -107,6 +108,14 @@ class TopicSource:
         latest = self._bounded()
         ends = limit_offsets(self.positions, latest, rows_max)
         return self._planner.ranges(self.positions, ends, tasks_min)
+
+    def ranges_to(self, ends: Mapping[TopicPartition, int], tasks_min: int = 1) -> list[OffsetRange]:
+        """The ranges up to offsets that were planned before, by this run or another."""
+        bounds, self.ends = self.ends, dict(ends)
+        try:
+            return self.next_ranges(sys.maxsize, tasks_min)
+        finally:
+            self.ends = bounds
 
     def advance(self, ranges: Iterable[OffsetRange]) -> None:
         """Called when ranges are committed in the target: commits the consumer's offsets to the broker."""

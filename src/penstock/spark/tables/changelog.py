@@ -84,7 +84,7 @@ class CompactJob(TableJob):
 
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
         """See `TableJob`. A shuffle may read its input twice, so dead letters are collected separately."""
-        task = ExportTask(self._reads, None, self.dead_letters.task(), name, refuses=WithoutKey())
+        task = ExportTask(self._reads, None, self.dead_letters.task(), name, refuses=(WithoutKey(),))
         reports = run_tasks(spark, task, ranges)
         added, removed = self._merge(spark, ranges)
         return WrittenFiles(reports, FileChange(added, removed), sum(file.rows for file in added))

@@ -10,29 +10,19 @@ import pyarrow as pa
 
 from penstock.spark.pipelines.job import Job
 from penstock.spark.pipelines.plan_text import plan_lines
-from penstock.spark.pipelines.query import Query
 from penstock.spark.pipelines.spec import PipelineSpec
-from penstock.spark.pipelines.views import View, make_views
 from penstock.spark.ranges import OffsetRange
-from penstock.spark.tables.dead_letters import DeadLetterTarget
-from penstock.spark.tables.export_task import ExportTask
-from penstock.spark.tables.merge import READ as MERGE_READ
-from penstock.spark.tables.merge import TableMerge, merge_rules
-from penstock.spark.tables.merge_task import WithoutMergeKey
-from penstock.spark.tables.record_columns import table_schema, topic_reads
-from penstock.spark.tables.table import Table
+from penstock.spark.tables.export_rows import ExportRows, rule_lines
+from penstock.spark.tables.fan_out import FanOutExport
 from penstock.spark.tables.table_job import TableJob, WrittenFiles
-from penstock.spark.tables.table_target import FileChange
-from penstock.spark.tables.tasks import run_tasks
-from penstock.spark.tables.transformed import query_schema, write_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def export_job(spec: PipelineSpec) -> Job:
-    """The job of an export."""
-    return ExportJob(spec)
+    """The job of an export, to one table or to many."""
+    return FanOutExport(spec) if spec.target.fan_out else ExportJob(spec)
 
 
 class ExportJob(TableJob):
@@ -44,15 +34,7 @@ class ExportJob(TableJob):
 
     def plan(self) -> list[str]:
         """See `Job`."""
-        table = self.spec.target.table
-        assert table is not None, "the target is a table"
-        lines = plan_lines(self.spec)
-        lines.append(f"  cuts    by {', '.join(table.partition_by) or 'nothing'}; offsets are in the table's own commits")
-        if table.merge is not None:
-            lines.append(f"  merges  by {', '.join(table.merge.key)}; {merge_rules(table.merge)}")
-        if table.compact_every_s is not None:
-            lines.append(f"  keeps   files of about {table.compact_file_bytes >> 20} MiB")
-        return lines
+        return [*plan_lines(self.spec), *rule_lines(self.spec)]
 
     def prepare(self, spark: SparkSession) -> pa.Schema:
         """See `TableJob`."""
@@ -63,64 +45,3 @@ class ExportJob(TableJob):
         """See `TableJob`."""
         assert self._rows is not None, "it was prepared"
         return self._rows.write(ranges, self.target.table, self.dead_letters.task(), name)
-
-
-class ExportRows:
-    """The rows of an export: the records themselves, or the result of a query."""
-
-    def __init__(self, spec: PipelineSpec, spark: SparkSession) -> None:
-        table = spec.target.table
-        assert table is not None, "the target is a table"
-        self._spark = spark
-        self._reads = topic_reads(
-            spec, spec.source.topics or ("",), table.metadata, also=MERGE_READ if table.merge is not None else ()
-        )
-        self._query: Query | None = None
-        self._views: list[View] = []
-        self._merge: TableMerge | None = None
-        self.schema = self._row_schema(spec)
-        if table.merge is not None:
-            if spec.transform is not None and table.merge.order_by is None:
-                raise spec.fault(
-                    "target.table.merge",
-                    "order_by is missing; rows of a query have no offsets of their own: name the column that says which row of a "
-                    "key is the last",
-                )
-            self._merge = TableMerge(spec, table.merge, self.schema)
-            self.schema = self._merge.schema
-
-    def _row_schema(self, spec: PipelineSpec) -> pa.Schema:
-        if spec.transform is None:
-            return table_schema(self._reads)
-        self._views = make_views(spec)
-        self._query = Query(spec, self._spark, self._views)
-        parts = self._query.stateful_parts()
-        if parts:
-            raise spec.fault(
-                "transform",
-                f"{parts[0]} needs state, which an export does not keep; use kind transform with this table as target",
-            )
-        return query_schema(self._query, self._views)
-
-    def write(self, ranges: Sequence[OffsetRange], table: Table, dead: DeadLetterTarget, name: str) -> WrittenFiles:
-        """Write the files of a batch."""
-        if self._query is not None:
-            return self._write_query(self._query, ranges, table, dead, name)
-        if self._merge is None:
-            done = run_tasks(self._spark, ExportTask(self._reads, table.writer(), dead, name), ranges)
-            files = [file for task in done for file in task.files]
-            return WrittenFiles(done, FileChange(files), sum(file.rows for file in files))
-        refuses = WithoutMergeKey(self._merge.key)
-        reports = run_tasks(self._spark, ExportTask(self._reads, None, dead, name, refuses), ranges)
-        return WrittenFiles(reports, *self._merge.merge_records(self._spark, table, self._reads, ranges, name))
-
-    def _write_query(
-        self, query: Query, ranges: Sequence[OffsetRange], table: Table, dead: DeadLetterTarget, name: str
-    ) -> WrittenFiles:
-        # A query may read its input more than once, so dead letters are collected separately.
-        reports = run_tasks(self._spark, ExportTask(self._reads, None, dead, name), ranges)
-        frame = query.apply({view.name: view.frame(query.session, ranges) for view in self._views})
-        if self._merge is not None:
-            return WrittenFiles(reports, *self._merge.merge_frame(self._spark, table, frame, name))
-        files = write_frame(frame, table.writer(), name)
-        return WrittenFiles(reports, FileChange(files), sum(file.rows for file in files))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from penstock.spark.malformed import DEAD_SCHEMA
@@ -60,7 +61,7 @@ class ExportTask:
     """None only looks for what cannot be decoded."""
     dead: DeadLetterTarget
     name: str
-    refuses: RefusedRecords | None = None
+    refuses: tuple[RefusedRecords, ...] = ()
     """Decoded records that are dead letters nevertheless."""
 
     def __call__(self, number: int, wanted: OffsetRange) -> ExportReport:
@@ -81,7 +82,7 @@ class ExportTask:
 class _Rows:
     """The rows of a range, counted as they are read."""
 
-    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadLetterSink, refuses: RefusedRecords | None) -> None:
+    def __init__(self, read: TopicRead, wanted: OffsetRange, dead: DeadLetterSink, refuses: Sequence[RefusedRecords]) -> None:
         self._read = read
         self._wanted = wanted
         self._dead = dead
@@ -99,10 +100,12 @@ class _Rows:
                 self.read += bad.num_rows
                 self.size += bad.nbytes
                 self._dead.add(bad)
-            if self._refuses is not None:
-                refused = good.filter(self._refuses.among(self._read, good))
+            left = good
+            for refuses in self._refuses:
+                is_refused = refuses.among(self._read, left)
+                refused, left = left.filter(is_refused), left.filter(pc.invert(is_refused))
                 if refused.num_rows:
-                    self._dead.add(self._refused(refused, self._refuses.reason))
+                    self._dead.add(self._refused(refused, refuses.reason))
             if good.num_rows:
                 yield self._read.rows(good)
 

@@ -17,6 +17,7 @@ from penstock.spark.tables.merge_task import (
     VALID_FROM,
     VALID_TO,
     ChangeLayout,
+    ChosenRows,
     DropKeysTask,
     ReadFrameTask,
     ReadRecordsTask,
@@ -74,12 +75,19 @@ class TableMerge:
         """The columns of the table."""
 
     def merge_records(
-        self, spark: SparkSession, table: Table, reads: Mapping[str, TopicRead], ranges: Sequence[OffsetRange], name: str
+        self,
+        spark: SparkSession,
+        table: Table,
+        reads: Mapping[str, TopicRead],
+        ranges: Sequence[OffsetRange],
+        name: str,
+        *,
+        chosen: ChosenRows | None = None,
     ) -> MergedFiles:
-        """Merge the records of some ranges."""
+        """Merge the records of some ranges, or those of them that are chosen."""
         layout = self._layout(table)
         rows = spark.range(0, len(ranges), 1, max(len(ranges), 1))
-        changes = rows.mapInArrow(ReadRecordsTask(layout, reads, tuple(ranges)), from_arrow_schema(layout.schema))
+        changes = rows.mapInArrow(ReadRecordsTask(layout, reads, tuple(ranges), chosen), from_arrow_schema(layout.schema))
         return self._merge_changes(spark, table, layout, changes, name)
 
     def merge_frame(self, spark: SparkSession, table: Table, frame: DataFrame, name: str) -> MergedFiles:

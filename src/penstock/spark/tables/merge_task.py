@@ -14,7 +14,7 @@ import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -88,13 +88,23 @@ class ChangeLayout:
         return pc.fill_null(pc.is_in(text, value_set=pa.array(self.merge.delete_values, pa.string())), False)
 
 
+class ChosenRows(Protocol):
+    """Chooses rows of a batch. It is pickled to tasks."""
+
+    def among(self, rows: pa.RecordBatch) -> pa.Array:
+        """Which of the rows are chosen."""
+        ...
+
+
 @dataclass(frozen=True)
 class ReadRecordsTask:
-    """Reads ranges of records as changes; those without a key are left out, as they are dead letters."""
+    """Reads ranges of records as changes; those without a key are left out, as they are dead letters, and those that are not
+    chosen."""
 
     layout: ChangeLayout
     reads: Mapping[str, TopicRead]
     ranges: Sequence[OffsetRange]
+    chosen: ChosenRows | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -109,7 +119,10 @@ class ReadRecordsTask:
             order = records.column("timestamp") if merge.order_by is None else rows.column(merge.order_by)
             place = records.column("partition"), records.column("offset")
             deleted = pc.or_(records.column(VALUE).is_null(), self.layout.deletes(rows))
-            yield self.layout.changes(rows, order, place, deleted).filter(has_key(rows, merge.key))
+            wanted_rows = has_key(rows, merge.key)
+            if self.chosen is not None:
+                wanted_rows = pc.and_(wanted_rows, self.chosen.among(rows))
+            yield self.layout.changes(rows, order, place, deleted).filter(wanted_rows)
 
 
 @dataclass(frozen=True)

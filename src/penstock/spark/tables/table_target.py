@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.kafka.client import BlockingClient, TopicPartition
 from penstock.spark.pipelines.fence import Fence, target_options
-from penstock.spark.pipelines.spec import PipelineSpec
+from penstock.spark.pipelines.spec import PipelineSpec, TableSpec
 from penstock.spark.pipelines.topic_making import keep_until_read
 from penstock.spark.tables.compaction import compact_small_files
 from penstock.spark.tables.errors import TableConflictError
@@ -56,14 +56,16 @@ def commit_fenced(table: Table, fence: Fence, files: FileChange, progress: Progr
 
 
 class TableTarget:
-    """The table and the record, for one run."""
+    """The table and the record, for one run. Of several tables each has a target of its own, and all share the record."""
 
-    def __init__(self, spec: PipelineSpec) -> None:
-        assert spec.target.table is not None, "the target is a table"
+    def __init__(self, spec: PipelineSpec, table: TableSpec | None = None, fence: Fence | None = None) -> None:
+        table = table or spec.target.table
+        assert table is not None, "the target is a table"
         self.spec = spec
-        self.table: Table = table_of(spec, spec.target.table)
-        self.client = BlockingClient(target_options(spec).client)
-        self.fence = Fence(spec, self.client)
+        self.table: Table = table_of(spec, table)
+        self._is_shared = fence is not None
+        self.client = BlockingClient(target_options(spec).client) if fence is None else fence.client
+        self.fence = Fence(spec, self.client) if fence is None else fence
         self.progress: Progress | None = None
         self._compacted_at = self._vacuumed_at = float("-inf")
 
@@ -79,6 +81,12 @@ class TableTarget:
         self.table.refresh()
         self.progress = self.table.progress()
         return before
+
+    def join(self, schema: pa.Schema) -> None:
+        """Prepare the table and read the progress, with the record taken before."""
+        self.table.prepare(schema)
+        self.table.refresh()
+        self.progress = self.table.progress()
 
     def commit(
         self,
@@ -121,5 +129,6 @@ class TableTarget:
 
     def close(self) -> None:
         """Close the connections."""
-        self.client.close()
+        if not self._is_shared:
+            self.client.close()
         self.table.close()
