@@ -1,26 +1,20 @@
-"""The source on a standalone cluster: a master and two workers as processes of their own, without Penstock, which is sent to
-them. Minutes of JVMs, so a soak test."""
+"""The source on a standalone cluster without Penstock, which is sent to it. Minutes of JVMs, so a soak test."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from penstock.spark.java import use_java
 from tests.e2e.running_node import environment, running_node
 from tests.spark.reads import produce
+from tests.spark.spark_cluster import spark_cluster
 
-HOME = Path(pyspark.__file__).parent
 SCRIPT = """
 import sys
 import penstock.spark
@@ -40,25 +34,9 @@ print("RESULT", rows.count(), rows.select("offset", "partition").distinct().coun
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """A master with two workers of one core each; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    # As on machines where nothing of ours is installed.
-    variables = {"JAVA_HOME": str(use_java()), "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PATH": "/usr/bin:/bin"}
-    deploy = "org.apache.spark.deploy"
-    commands = [[f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]]
-    for number in range(2):
-        work = str(tmp_path / f"worker-{number}")
-        commands.append([f"{deploy}.worker.Worker", "-c", "1", "-m", "1g", "-d", work, "--webui-port", "0", address])
-    with ExitStack() as stack:
-        for command in commands:
-            log = stack.enter_context((tmp_path / "cluster.log").open("ab"))
-            process = subprocess.Popen([HOME / "bin" / "spark-class", *command], stdout=log, stderr=log, env=variables)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            time.sleep(5)
-        yield address
+    """The address of a cluster."""
+    with spark_cluster(tmp_path) as cluster:
+        yield cluster.address
 
 
 @pytest.mark.soak

@@ -43,9 +43,9 @@ class World:
         self._brokers.close()
         self.node = self._start(self.port)
 
-    def pipeline(self, file: Path, *options: str) -> PipelineProcess:
+    def pipeline(self, file: Path, *options: str, master: str = "local[2]") -> PipelineProcess:
         """Run a pipeline."""
-        running = PipelineProcess(file, self._directory / "pipeline.log", "--take-over", *options)
+        running = PipelineProcess(file, self._directory / "pipeline.log", "--take-over", *options, master=master)
         self._pipelines.callback(running.kill)
         return running
 

@@ -1,0 +1,178 @@
+"""Every kind of pipeline and every target, on a cluster, while driver, executors, workers and broker are killed: the target holds
+what the source makes of it, each row once. Minutes of JVMs each, so soak tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.spark.pipelines.table_pipelines import read_table
+from tests.spark.pipelines.test_kills import World, committed, world
+from tests.spark.spark_cluster import SparkCluster, spark_cluster
+
+ROWS = 40_000
+KEYS = 400
+KILLS = int(os.environ.get("KILLS", "8"))
+BATCH = 1_000
+SMALL = ("--conf", "spark.executor.memory=500m", "--conf", "spark.cores.max=2")
+START_MS = 1_790_000_040_000  # a full minute
+SCHEMA = "id BIGINT, n BIGINT, op STRING, region STRING, at TIMESTAMP"
+TOPIC = f"source: {{topics: [changes], value: {{format: json, schema: '{SCHEMA}'}}}}"
+
+
+def change(number: int) -> dict[str, Any]:
+    """The change with this number; every 50th deletes its key."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS / 1000 + number))
+    op = "d" if number % 50 == 17 else "u"
+    return {"id": number % KEYS, "n": number, "op": op, "region": f"r{number % KEYS % 3}", "at": at}
+
+
+def last_changes(rows: int = ROWS) -> dict[int, int]:
+    """The number of the last change of each key that is not deleted."""
+    last = {change(number)["id"]: change(number) for number in range(rows)}
+    return {key: row["n"] for key, row in last.items() if row["op"] != "d"}
+
+
+class Case(NamedTuple):
+    """A pipeline: the rest of its file, and what its target must hold in the end."""
+
+    file: str
+    check: Callable[[World, Path], None]
+
+
+def numbers_in_topic(name: str) -> Callable[[World, Path], None]:
+    """Every number is in the topic once."""
+
+    def check(one: World, _directory: Path) -> None:
+        assert Counter(value["n"] for value in committed(one, name)) == Counter(range(ROWS))
+
+    return check
+
+
+def minutes_in_topic(one: World, _directory: Path) -> None:
+    """Every minute that has ended is there once, with all of its rows."""
+    found = {value["minute"]: value["rows"] for value in committed(one, "minutes")}
+    assert len(found) == len(committed(one, "minutes")) >= ROWS // 60 - 70
+    assert set(found.values()) == {60}
+
+
+def numbers_in_table(form: str) -> Callable[[World, Path], None]:
+    """Every number is in the table once."""
+
+    def check(_one: World, directory: Path) -> None:
+        assert Counter(read_table(form, directory / "lake")["n"].to_pylist()) == Counter(range(ROWS))
+
+    return check
+
+
+def last_in_table(form: str) -> Callable[[World, Path], None]:
+    """The table has the last change of each key that is not deleted."""
+
+    def check(_one: World, directory: Path) -> None:
+        rows = read_table(form, directory / "lake")
+        assert Counter(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(last_changes().items())
+
+    return check
+
+
+def values_in_table(_one: World, directory: Path) -> None:
+    """The table of a compaction has the last value of each key."""
+    rows = read_table("delta", directory / "lake")
+    last = {number % KEYS: number for number in range(ROWS)}
+    assert Counter(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(last.items())
+
+
+def table(form: str, more: str = "") -> str:
+    """A target."""
+    return f"target: {{table: {{format: {form}, location: lake{', name: db.clicks' if form == 'iceberg' else ''}{more}}}}}"
+
+
+MERGE = ", metadata: none, merge: {key: [id], delete: {column: op}}"
+WINDOWS = (
+    "transform: {sql: \"SELECT date_format(window.start, 'yyyy-MM-dd HH:mm') AS minute, count(*) AS rows FROM changes "
+    "GROUP BY window(at, '1 minute')\", watermark: {column: at, delay: 1 hour}}"
+)
+CASES = {
+    "transform": Case(
+        f"kind: transform\n{TOPIC}\ntransform: {{sql: 'SELECT n FROM changes'}}\ntarget: {{topic: out}}", numbers_in_topic("out")
+    ),
+    "windows": Case(f"kind: transform\n{TOPIC}\n{WINDOWS}\ntarget: {{topic: minutes}}", minutes_in_topic),
+    "load": Case("kind: load\nsource: {files: {path: in, format: parquet}}\ntarget: {topic: out}", numbers_in_topic("out")),
+    "replay": Case("kind: replay\nsource: {topics: [changes]}\ntarget: {topic: out}", numbers_in_topic("out")),
+    "compact": Case(f"kind: compact\n{TOPIC}\n{table('delta')}", values_in_table),
+    **{
+        f"export-{form}": Case(f"kind: export\n{TOPIC}\n{table(form)}", numbers_in_table(form))
+        for form in ("delta", "iceberg", "parquet")
+    },
+    **{
+        f"merge-{form}": Case(f"kind: export\n{TOPIC}\n{table(form, MERGE)}", last_in_table(form))
+        for form in ("delta", "iceberg")
+    },
+}
+
+
+def write_source(one: World, directory: Path) -> None:
+    """The changes, in a topic and in files."""
+    one.node.ok("topic", "create", "changes", "--partitions", "2")
+    producer = confluent_kafka.Producer({"bootstrap.servers": one.node.bootstrap, "linger.ms": 20})
+    for number in range(ROWS):
+        row = change(number)
+        producer.produce("changes", json.dumps(row), key=str(row["id"]), partition=row["id"] % 2)
+        if number % 10_000 == 0:
+            assert producer.flush(60) == 0
+    assert producer.flush(60) == 0
+    (directory / "in").mkdir()
+    for at in range(0, ROWS, BATCH):
+        pq.write_table(pa.table({"n": list(range(at, min(at + BATCH, ROWS)))}), directory / "in" / f"{at:06}.parquet")
+
+
+def shake(one: World, cluster: SparkCluster, file: Path, seed: int) -> None:
+    """Kill driver, executor, broker and a worker in turn, each at a random moment after the pipeline has gone on."""
+    chance = random.Random(seed)
+    running = one.pipeline(file, *SMALL, master=cluster.address)
+    for kill in range(KILLS):
+        said = len(running.said())
+        deadline = time.monotonic() + 180
+        while "rows read" not in running.said()[said:] and time.monotonic() < deadline and running.process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(chance.uniform(0.0, 2.0))
+        if kill % 4 == 0:
+            running.kill()
+            running = one.pipeline(file, *SMALL, master=cluster.address)
+        elif kill % 4 == 1:
+            cluster.kill_executor()
+        elif kill % 4 == 2:
+            one.kill_broker()
+        else:
+            cluster.kill_worker(chance.randrange(2))
+    assert running.process.poll() in (None, 0), running.said()[-3000:]
+    running.kill()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", CASES)
+def test_a_pipeline_outlives_the_deaths_of_all_that_it_needs(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    with world(tmp_path) as one, spark_cluster(tmp_path) as cluster:
+        write_source(one, tmp_path)
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(
+            f"pipeline: shaken\nbrokers: 127.0.0.1:{one.port}\n{case.file}\n"
+            f"batch: {{rows_max: {BATCH}}}\nrestart: {{attempts: 100, backoff: 500ms}}\n"
+        )
+        shake(one, cluster, file, seed=len(name))
+        last = one.pipeline(file, "--once", *SMALL, master=cluster.address)
+        assert last.wait(900) == 0, last.said()[-3000:]
+        case.check(one, tmp_path)
