@@ -95,10 +95,15 @@ def test_a_row_names_its_topic_and_partition(gateway: RunningGateway, topic: str
     assert sorted(_read(gateway, other, 3)) == [(0, None, b"c"), (2, None, b"b")]
 
 
-def test_headers_are_written(gateway: RunningGateway, topic: str) -> None:
+@pytest.mark.parametrize(("given", "written"), [({}, [("a", b"1"), ("b", None)]), ({"includeHeaders": "false"}, None)])
+def test_headers_are_written_unless_they_are_left_out(
+    gateway: RunningGateway, topic: str, given: dict[str, str], written: list[tuple[str, bytes | None]] | None
+) -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array([None, [], [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]], kind)
-    _send(_options(gateway, topic), pa.RecordBatch.from_arrays([pa.array(["x", "y", "z"]), headers], ["value", "headers"]))
+    _send(
+        _options(gateway, topic, **given), pa.RecordBatch.from_arrays([pa.array(["x", "y", "z"]), headers], ["value", "headers"])
+    )
     consumer = Consumer({"bootstrap.servers": gateway.bootstrap, "group.id": "check", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
     found: dict[bytes | None, Any] = {}
@@ -108,7 +113,7 @@ def test_headers_are_written(gateway: RunningGateway, topic: str) -> None:
             if message.error() is None:
                 found[message.value()] = message.headers()
     consumer.close()
-    assert found == {b"x": None, b"y": None, b"z": [("a", b"1"), ("b", None)]}
+    assert found == {b"x": None, b"y": None, b"z": written}
 
 
 def test_rows_of_a_slice_are_those_of_the_slice(gateway: RunningGateway, topic: str) -> None:

@@ -43,7 +43,6 @@ HARMLESS: Final = frozenset(
         "kafka.client.rack",
         "kafka.connections.max.idle.ms",
         "kafka.fetch.min.bytes",
-        "kafka.group.id",
         "kafka.group.instance.id",
         "kafka.heartbeat.interval.ms",
         "kafka.max.poll.interval.ms",
@@ -64,6 +63,7 @@ HARMLESS: Final = frozenset(
 REFUSED: Final[Mapping[str, str]] = {
     "kafka.auto.offset.reset": "say with startingOffsets where to begin; a stream never jumps by itself",
     "kafka.enable.auto.commit": "positions are kept in the checkpoint, and in the broker with the option consumer",
+    "kafka.group.id": "no consumer group takes part in reading; the option consumer has a stream commit its offsets under a name",
     "kafka.interceptor.classes": "interceptors are Java classes that see single records",
     "kafka.key.deserializer": "keys are always bytes; use Spark's functions on the column",
     "kafka.ssl.key.password": "keys are files in PEM without a password; restrict who may read the file",

@@ -35,6 +35,8 @@ class TaskTransaction:
             return
         if self._producer is None:
             self._producer = self._client.initialise(self._id, self._options.transaction_timeout_ms)
+        if not self._options.writes_headers and "headers" in rows.schema.names:
+            rows = rows.drop_columns(["headers"])
         builder = self._builders.get(topic)
         if builder is None:
             builder = self._builders[topic] = BatchBuilder(

@@ -10,9 +10,9 @@ from typing import Final
 from penstock.kafka.client import ClientOptions
 from penstock.spark import kafka_options
 from penstock.spark.errors import OptionError
-from penstock.spark.kafka_options import choice, number
+from penstock.spark.kafka_options import boolean, choice, number
 
-OPTIONS: Final = ("bootstrap.servers", "guarantee", "topic", "transactionTimeoutMs")
+OPTIONS: Final = ("bootstrap.servers", "guarantee", "includeHeaders", "topic", "transactionTimeoutMs")
 USED: Final = frozenset({"kafka.batch.size", "kafka.compression.type", "kafka.delivery.timeout.ms"})
 # They tune Kafka's own producer: how it waits, retries and keeps connections. Every batch is sent as soon as it is full, with an
 # acknowledgement of all, as often as it takes within kafka.delivery.timeout.ms.
@@ -64,6 +64,7 @@ class WriteOptions:
     batch_bytes: int = BATCH_BYTES
     delivery_timeout_s: float = 120.0
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    writes_headers: bool = True
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -83,6 +84,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         batch_bytes=number(options, "kafka.batch.size", BATCH_BYTES),
         delivery_timeout_s=number(options, "kafka.delivery.timeout.ms", 120_000) / 1000,
         transaction_timeout_ms=number(options, "transactionTimeoutMs", TRANSACTION_TIMEOUT_MS),
+        writes_headers=boolean(options, "includeHeaders", True),
     )
 
 
