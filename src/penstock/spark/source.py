@@ -20,13 +20,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartition
@@ -37,6 +30,14 @@ from penstock.spark.options import ReadMode, ReadOptions, read_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.planner import Planner
 from penstock.spark.ranges import StreamOffset, limit_offsets, share_tasks
+from penstock.spark.read_limits import (
+    HAS_READ_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from penstock.spark.value_formats import value_format, value_type_of
 from penstock.spark.write_options import WriteOptions, write_options
 
@@ -88,6 +89,8 @@ class PenstockDataSource(DataSource):
     def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
         with plain_errors():
             options = read_options(self.options, wanted)
+            if wanted == "stream" and not HAS_READ_LIMITS:
+                _refuse_limits(options)
             columns = layout(schema, options)
             value_format(options, columns.value_type, fails=False)  # fails here, not in a task
             return options, columns
@@ -121,6 +124,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: StreamOffset | None = None
         self._target: StreamOffset | None = None
         self._triggered_at = float("-inf")
+        self._last_end: dict[str, Any] | None = None  # only of Spark 4.1
 
     def __getstate__(self) -> tuple[ReadOptions, Layout]:
         return self._options, self._layout
@@ -144,9 +148,15 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._find_latest()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         with plain_errors(self._options.client):
-            return self._next_end(start, limit)
+            if start is not None and limit is not None:
+                return self._next_end(start, limit)
+            # Spark 4.1 does not say where the query is; this has told it, unless the query was started again.
+            begun = self._last_end or (self._initial.to_json() if self._initial is not None else None)
+            end = self._find_latest().to_json() if begun is None else self._next_end(begun, ReadAllAvailable())
+            self._last_end = end
+            return end
 
     def _find_initial(self) -> StreamOffset:
         planner = self._planner()
@@ -254,6 +264,14 @@ def _read(options: ReadOptions, columns: Layout, partition: InputPartition) -> I
     with plain_errors(options.client):
         for wanted in partition.value:
             yield from read_range(options, columns, wanted)
+
+
+def _refuse_limits(options: ReadOptions) -> None:
+    """Refuse what only Spark from 4.2 on does."""
+    if options.offsets_per_trigger_max is not None or options.offsets_per_trigger_min is not None:
+        raise OptionError(
+            "maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: 4.1 has a Python source read all that is new"
+        )
 
 
 def _planning_client(options: ReadOptions) -> BlockingClient:
