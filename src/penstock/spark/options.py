@@ -36,6 +36,7 @@ OPTIONS: Final = (
     "lease",
     "maxOffsetsPerTrigger",
     "maxRecordsPerPartition",
+    "maxTimestampDisorder",
     "maxTriggerDelay",
     "minOffsetsPerTrigger",
     "minPartitions",
@@ -99,6 +100,7 @@ class ReadOptions:
     trigger_delay_max_s: float = 900.0
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
+    disorder_max_s: float | None = None
     poll_timeout_s: float = 120.0
     fetch_bytes: int = FETCH_BYTES
     fetch_wait_ms: int = 500
@@ -139,7 +141,8 @@ def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
         checks_crcs=boolean(options, "kafka.check.crcs", True),
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
-        trigger_delay_max_s=_delay(options.get("maxtriggerdelay", "15m")),
+        trigger_delay_max_s=_delay(options, "maxTriggerDelay", "15m"),
+        disorder_max_s=_delay(options, "maxTimestampDisorder", "0s") if "maxtimestampdisorder" in options else None,
         partitions_min=_optional_number(options, "minPartitions"),
         records_per_partition_max=_optional_number(options, "maxRecordsPerPartition"),
         poll_timeout_s=number(options, "kafkaConsumer.pollTimeoutMs", 120_000) / 1000,
@@ -271,10 +274,11 @@ def _optional_number(options: Mapping[str, str], name: str) -> int | None:
     return number(options, name, 1) if name.lower() in options else None
 
 
-def _delay(text: str) -> float:
+def _delay(options: Mapping[str, str], name: str, default: str) -> float:
+    text = options.get(name.lower(), default)
     match = _DELAY.fullmatch(text.lower())
     if match is None:
-        raise OptionError(f"maxTriggerDelay is {text!r}; it takes a duration such as 30s or 15m")
+        raise OptionError(f"{name} is {text!r}; it takes a duration such as 30s or 15m")
     return int(match[1]) * _DELAY_S[match[2]]
 
 

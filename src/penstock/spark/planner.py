@@ -12,6 +12,7 @@ from penstock.spark.errors import CheckpointError, DataLossError, OptionError
 from penstock.spark.leases import BATCH_S, is_late, new_lease_id, try_take_lease
 from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import Position, ReadOptions
+from penstock.spark.pushdown import ScanBounds
 from penstock.spark.ranges import OffsetRange, StreamOffset, split_ranges
 
 Offsets = dict[TopicPartition, int]
@@ -106,10 +107,12 @@ class Planner:
             return split_ranges(ranges, tasks_min, None)
         return split_ranges(ranges, self._options.partitions_min, self._options.records_per_partition_max)
 
-    def plan_scan(self) -> list[OffsetRange]:
-        """Return the ranges of a batch read, under a lease if the broker grants one."""
+    def plan_scan(self, bounds: ScanBounds | None = None) -> list[OffsetRange]:
+        """Return the ranges of a batch read within bounds, under a lease if the broker grants one."""
         topic_partitions = self.discover_partitions()
         starting, ending = self.starting_offsets(topic_partitions), self.ending_offsets(topic_partitions)
+        if bounds is not None and bounds != ScanBounds():
+            starting, ending = self._within(bounds, starting, ending)
         if not self._options.is_leased:
             return self.ranges(starting, ending)
         lease = new_lease_id()
@@ -118,8 +121,35 @@ class Planner:
         if begins is None:
             return self.ranges(starting, ending)
         if is_late(wanted, begins):
-            starting = self.starting_offsets(topic_partitions)
+            first = self.starting_offsets(topic_partitions)
+            starting = {topic_partition: max(offset, first[topic_partition]) for topic_partition, offset in starting.items()}
         return [offset_range._replace(lease=lease) for offset_range in self.ranges(starting, ending)]
+
+    def _within(self, bounds: ScanBounds, starting: Offsets, ending: Offsets) -> tuple[Offsets, Offsets]:
+        """Return the part of a scan within bounds. By their timestamps records need not be in order: all from a time on are
+        behind the first of them, but how far behind a later one an earlier one may be is for the options to say."""
+        wanted = [topic_partition for topic_partition in ending if bounds.wants(topic_partition)]
+        first, stop = dict.fromkeys(wanted, bounds.first), {}
+        if bounds.first_ms is not None:
+            found = self._offsets_at(wanted, bounds.first_ms)
+            first = {
+                topic_partition: max(first[topic_partition], found.get(topic_partition, ending[topic_partition]))
+                for topic_partition in wanted
+            }
+        if bounds.stop_ms is not None and self._options.disorder_max_s is not None:
+            stop = self._offsets_at(wanted, bounds.stop_ms + round(self._options.disorder_max_s * 1000))
+        begins, ends = {}, {}
+        for topic_partition in wanted:
+            limits = [ending[topic_partition], stop.get(topic_partition), bounds.stop]
+            ends[topic_partition] = min(limit for limit in limits if limit is not None)
+            begins[topic_partition] = min(max(starting[topic_partition], first[topic_partition]), ends[topic_partition])
+        return begins, ends
+
+    def _offsets_at(self, topic_partitions: list[TopicPartition], timestamp_ms: int) -> Offsets:
+        """Return the first offset from a time on, of the partitions that have a record as late."""
+        wanted = dict.fromkeys(topic_partitions, max(timestamp_ms, 0))
+        found = self._client.offsets(wanted, committed=self._options.is_committed, topics=self.topics)
+        return {topic_partition: offset for topic_partition, offset in found.items() if offset != NO_OFFSET}
 
     def check_start(self, start: StreamOffset, topic_partitions: list[TopicPartition]) -> None:
         """Check that a stream at `start` can continue with the current partitions. Raises CheckpointError or DataLossError."""

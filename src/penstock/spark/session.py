@@ -45,6 +45,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
 
+# Of any session, a Spark Connect server's too.
+QUERY_SETTINGS: Final[Mapping[str, str]] = {"spark.sql.python.filterPushdown.enabled": "true"}
+
 # The logs of a checkpoint on a local disk are written in half the time by this class: the usual one starts more processes for
 # each file that it makes, to set its permissions. Both write a file aside and rename it, so a crash finds it whole or not at all.
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
@@ -80,6 +83,7 @@ def session(
         if python != sys.executable:
             start_forker()
     chosen = {
+        **QUERY_SETTINGS,
         **({} if is_served else SETTINGS),
         **(_local_settings(keeps_classes=keeps_classes) if is_local else {}),
         **(settings or {}),

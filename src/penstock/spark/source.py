@@ -29,6 +29,7 @@ from penstock.spark.leases import LeaseKeeper, is_late
 from penstock.spark.options import ReadMode, ReadOptions, read_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.planner import Planner
+from penstock.spark.pushdown import PushedFilters, ScanBounds
 from penstock.spark.ranges import StreamOffset, limit_offsets, share_tasks
 from penstock.spark.read_limits import (
     HAS_READ_LIMITS,
@@ -97,15 +98,18 @@ class PenstockDataSource(DataSource):
 
 
 class PenstockReader(DataSourceReader):
-    """A batch read from startingOffsets to endingOffsets, resolved when it is planned."""
+    """A batch read from startingOffsets to endingOffsets, resolved when it is planned, of what passes the filters."""
+
+    pushFilters = PushedFilters()  # noqa: N815 - Spark's name; it acts as the method
 
     def __init__(self, options: ReadOptions, columns: Layout) -> None:
         self._options = options
         self._layout = columns
+        self.bounds = ScanBounds()
 
     def partitions(self) -> list[InputPartition]:
         with plain_errors(self._options.client), closing(_planning_client(self._options)) as client:
-            return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).plan_scan()]
+            return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).plan_scan(self.bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._layout, partition)
