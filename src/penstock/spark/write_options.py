@@ -71,6 +71,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Read and check all options of a write."""
     # Spark adds the place of the checkpoint, and the name of a query, to the options of a stream.
     options = {name.lower(): value for name, value in given.items() if name.lower() not in ("checkpointlocation", "queryname")}
+    kafka_options.refuse_table(options)
     _refuse_unknown(options)
     if options.get("kafka.acks", "all") not in ("all", "-1"):
         raise OptionError(

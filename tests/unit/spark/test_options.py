@@ -8,6 +8,7 @@ from penstock.kafka.client import EARLIEST, LATEST, Address, TopicPartition
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import HARMLESS, REFUSED, client_options
 from penstock.spark.options import COLUMNS, ReadMode, ReadOptions, read_options
+from penstock.spark.write_options import write_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 ON_T = {**SERVERS, "subscribe": "t"}
@@ -164,3 +165,10 @@ def test_addresses_have_a_port_of_their_own_or_kafkas() -> None:
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         client_options({"kafka.bootstrap.servers": text})
+
+
+@pytest.mark.parametrize("options", [{}, {"provider": "penstock", **ON_T}])
+def test_a_table_of_sparks_own_catalog_is_told_what_to_use_instead(options: dict[str, str]) -> None:
+    for read in (lambda: read_options(options, "any"), lambda: write_options(options)):
+        with pytest.raises(OptionError, match=r"CREATE TABLE .* cannot work: .* penstock\.spark\.catalog\(spark, BROKERS\)"):
+            read()
