@@ -65,6 +65,7 @@ def test_each_row_is_in_the_table_that_it_names_once(
     job.close()
 
 
+@pytest.mark.soak
 def test_many_tables_are_merged_by_key(spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path) -> None:
     table = {
         "location": "lake/{region}",
