@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
+from penstock.broker.internal_log import Apply, visit_records
 from penstock.broker.internal_topics import SCHEMAS_TOPIC
 from penstock.broker.schema_registry.partition import SchemaPartition
 from penstock.broker.schema_registry.records import RecordKey, SchemaValue, unpack_schema
 from penstock.core.errors import CorruptionError
 from penstock.core.record_format import framed, packed_record
-from penstock.kernels.record_scan import KEY_AT, KEY_SIZE, OFFSET_DELTA, VALUE_AT, VALUE_SIZE
-from penstock.queue import scan_batch, split_batches
+from penstock.queue import split_batches
 
 READ_BYTES: Final = 256 << 10  # that are applied in one turn of the event loop
 CACHE_BYTES: Final = 32 << 20
 
 Entry = tuple[RecordKey, bytes | None]
-Apply = Callable[[int, bytes | None, bytes | None], None]
 
 
 class SchemaLog:
@@ -42,7 +41,7 @@ class SchemaLog:
         if page is None:
             return 0, 0
         for batch in split_batches(page.batches):
-            _visit(batch, apply)
+            visit_records(batch, apply)
         return page.next_offset, page.end_offset
 
     def forget(self) -> None:
@@ -65,7 +64,7 @@ class SchemaLog:
         page = await self._partition.read(offset, 1)
         if page is not None:
             for batch in split_batches(page.batches):
-                _visit(batch, take)
+                visit_records(batch, take)
         if not found:
             raise CorruptionError(f"the schema at offset {offset} of {SCHEMAS_TOPIC} is not there any more")
         self._keep(offset, found[0])
@@ -78,18 +77,3 @@ class SchemaLog:
         while self._cached_bytes > CACHE_BYTES:
             _, evicted = self._cache.popitem(last=False)
             self._cached_bytes -= len(evicted.schema)
-
-
-def _octets(records: memoryview, at: int, size: int) -> bytes | None:
-    return None if size < 0 else bytes(records[at : at + size])
-
-
-def _visit(batch: memoryview, apply: Apply) -> None:
-    """Apply all records of a batch."""
-    scanned = scan_batch(batch)
-    if scanned is None:
-        return
-    records, base = scanned.records, scanned.header.base_offset
-    for row in scanned.table.tolist():
-        key = _octets(records, row[KEY_AT], row[KEY_SIZE])
-        apply(base + row[OFFSET_DELTA], key, _octets(records, row[VALUE_AT], row[VALUE_SIZE]))
