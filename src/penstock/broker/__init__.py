@@ -27,7 +27,14 @@ from penstock.broker.errors import (
     UnknownTopicError,
 )
 from penstock.broker.intake import Route
-from penstock.broker.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_not_internal
+from penstock.broker.internal_log import InternalLog
+from penstock.broker.internal_topics import (
+    DEPLOYMENTS_TOPIC,
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    check_not_internal,
+)
 from penstock.broker.limits import BrokerLimits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import LedNodes, OtherNodes
@@ -56,6 +63,7 @@ from penstock.broker.users import (
 
 __all__ = [
     "CLUSTER_NAME",
+    "DEPLOYMENTS_TOPIC",
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",
     "OPERATIONS",
@@ -72,6 +80,7 @@ __all__ = [
     "CompactionOptions",
     "Credential",
     "GroupCount",
+    "InternalLog",
     "InvalidConfigError",
     "InvalidPartitionsError",
     "InvalidRuleError",

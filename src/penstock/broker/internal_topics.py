@@ -1,8 +1,8 @@
 """Kafka's internal topics, which clients expect to see.
 
 Committed offsets and transactions are in tablets, not here: these topics exist, compacted and empty, for tools that list and
-describe them. The schemas of the registry are in theirs, to be read. Only the broker may create, delete or write to these topics;
-it creates each when it is first needed.
+describe them. The schemas of the registry and the deployments of pipelines are in theirs, to be read. Only the broker may create,
+delete or write to these topics; it creates each when it is first needed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from penstock.broker.topic_config import TopicConfig
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 SCHEMAS_TOPIC: Final = "_schemas"
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SCHEMAS_TOPIC})
+DEPLOYMENTS_TOPIC: Final = "__penstock_deployments"
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SCHEMAS_TOPIC, DEPLOYMENTS_TOPIC})
 INTERNAL_PARTITIONS = 1
 _CONFIG: Final = TopicConfig({"cleanup.policy": "compact"})
-_SCHEMAS_CONFIG: Final = TopicConfig({"cleanup.policy": "compact", "max.message.bytes": str(16 << 20)})
+_LARGE_CONFIG: Final = TopicConfig({"cleanup.policy": "compact", "max.message.bytes": str(16 << 20)})
 
 
 def internal_config(name: str) -> TopicConfig:
     """The configuration of an internal topic."""
-    return _SCHEMAS_CONFIG if name == SCHEMAS_TOPIC else _CONFIG
+    return _LARGE_CONFIG if name in (SCHEMAS_TOPIC, DEPLOYMENTS_TOPIC) else _CONFIG
 
 
 def check_not_internal(name: str) -> None:

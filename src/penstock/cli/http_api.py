@@ -36,13 +36,13 @@ class HttpApi:
         """What is there."""
         return self.call("GET", path)
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
-        """One call; CommandError says why it did not succeed."""
+    def call(self, method: str, path: str, body: object = None, timeout_s: float | None = None) -> Any:
+        """One call, which may be given longer than others; CommandError says why it did not succeed."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if self._identity.user is not None:
             token = b64encode(f"{self._identity.user}:{self._identity.password}".encode()).decode()
             headers["Authorization"] = f"Basic {token}"
-        connection = self._connection()
+        connection = self._connection(max(timeout_s or 0.0, self._timeout_s))
         try:
             connection.request(method, self._prefix + path, None if body is None else json.dumps(body).encode(), headers)
             answer = connection.getresponse()
@@ -61,16 +61,16 @@ class HttpApi:
             )
         return _content(self._url, answer.status, raw)
 
-    def _connection(self) -> HTTPConnection:
+    def _connection(self, timeout_s: float) -> HTTPConnection:
         if not self._is_tls:
-            return HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+            return HTTPConnection(self._host, self._port, timeout=timeout_s)
         import ssl
 
         try:
             context = ssl.create_default_context(cafile=self._identity.tls_ca)
         except OSError as error:
             raise usage(f"--tls-ca: {self._identity.tls_ca} cannot be used: {error}") from error
-        return HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
+        return HTTPSConnection(self._host, self._port, timeout=timeout_s, context=context)
 
 
 def make_api(arguments: argparse.Namespace) -> HttpApi:

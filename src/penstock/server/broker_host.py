@@ -23,6 +23,7 @@ from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError, ListenError
 from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics import Observatory, Sources
+from penstock.server.pipelines import DeploymentKeeper
 from penstock.server.schema_registry import make_listener, mount_registry
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
@@ -74,6 +75,7 @@ class BrokerHost:
         self._release_http = release_http  # called when the port of the HTTP listener is needed
         self._nodes = nodes  # all of the cluster
         self._http: HttpListener | None = None
+        self._deployments: DeploymentKeeper | None = None
         self._ydb_readers_of: ReadersOf | None = None
         self.closing = AsyncExitStack()  # what is stopped after the broker may be put in before it starts
 
@@ -111,7 +113,10 @@ class BrokerHost:
             for gateway in streams.gateways:
                 self.observatory.watch("stream", gateway)
             await self._listen_schemas(registry, broker, tls)
+            self._deployments = deployments = self._make_deployments(broker, random)
             await self._listen_http(storage, broker, registry, streams.engine, tls)
+            self.closing.push_async_callback(deployments.stop)
+            deployments.start()
         except BaseException:
             await self.closing.aclose()
             raise
@@ -255,12 +260,22 @@ class BrokerHost:
         sources.streams = streams if isinstance(streams, Streams) else None
         sources.checks = ListenerChecks(self.listeners, _encrypted_listeners(config), broker.clock.monotonic)
         await self.observatory.restore_history(config.data_dir)
+        sources.deployments = self._deployments
         self.observatory.serve(sources)
+
+    def _make_deployments(self, broker: Broker, random: Random) -> DeploymentKeeper:
+        listener = self.listeners.get("kafka") or self.listeners.get("kafka_tls")
+
+        def brokers() -> str:
+            return "" if listener is None else str(Listener(advertised_host(self.config), listener.port))
+
+        return DeploymentKeeper(broker, self.config, brokers, random)
 
     def _node_context(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> NodeContext:
         """The node as the HTTP listener sees it."""
         from penstock.server.http import Figures, NodeContext
 
+        assert self._deployments is not None
         clock = broker.clock
         return NodeContext(
             config=self.config,
@@ -275,6 +290,7 @@ class BrokerHost:
             started_ms=int(clock.wall() * 1000),
             figures=Figures(broker, clock),
             observatory=self.observatory,
+            deployments=self._deployments,
             nodes=self._nodes,
             readers_of=self._ydb_readers_of,
         )

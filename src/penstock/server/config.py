@@ -105,6 +105,7 @@ class NodeConfig:
     allow_without_rule: bool = False
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    pipelines: str = "auto"
     log_level: str = "info"
     log_format: str = "text"
     otel_endpoint: str | None = None

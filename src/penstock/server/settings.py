@@ -283,6 +283,13 @@ SETTINGS: Final = {
         ),
         Setting("tls_key", FILE, "none", "a PEM file with the private key of tls_cert"),
         Setting(
+            "pipelines",
+            choice("auto", "on", "off"),
+            "auto",
+            "whether pipelines can be deployed on this node; they run code as the user of the node. auto: if sasl is set, or "
+            "only this machine reaches the node. Needs the extra: pip install 'penstock[spark]'",
+        ),
+        Setting(
             "log_level",
             choice("debug", "info", "warning", "error"),
             "info",

@@ -20,6 +20,7 @@ from penstock.queue import Partition
 from penstock.server import NodeConfig
 from penstock.server.http import Figures, HttpListener, NodeContext
 from penstock.server.metrics import Observatory
+from penstock.server.pipelines import DeploymentKeeper
 
 TOPICS = 2_000
 CONSUMERS = 300
@@ -85,6 +86,7 @@ async def served(path: Path) -> AsyncIterator[tuple[Broker, Figures, str]]:
         started_ms=0,
         figures=figures,
         observatory=Observatory(clock=clock),
+        deployments=DeploymentKeeper(broker, config, str, Random(3)),
     )
     listener = HttpListener(node, host="127.0.0.1", port=0, advertised_host="localhost", tls=None)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.server.http.cluster import ClusterResource
 from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.consumers import ConsumerResource
+from penstock.server.http.deployments import DeploymentResource
 from penstock.server.http.history import HistoryResource
 from penstock.server.http.messages import MessageResource
 from penstock.server.http.node_context import NodeContext
@@ -27,6 +28,7 @@ from penstock.server.http.users import UserResource
 def api_resources(context: NodeContext) -> list[Resource]:
     """Every part of the API."""
     directory = ConsumerDirectory(context)
+    pipelines = PipelineResource(context)
     return [
         ClusterResource(context, directory),
         OverviewResource(context, directory),
@@ -41,7 +43,8 @@ def api_resources(context: NodeContext) -> list[Resource]:
         RegistrationResource(context, directory),
         StorageResource(context),
         StreamResource(context, directory),
-        PipelineResource(context),
+        pipelines,
+        DeploymentResource(context, pipelines),
         SettingResource(context),
         UserResource(context),
         SignedInResource(),

@@ -24,6 +24,7 @@ from penstock.gateway.basic_sign_in import NotSignedInError
 from penstock.gateway.http_bodies import BodyTooLargeError, SlowBodyError
 from penstock.gateway.http_guard import ForeignRequestError, WrongContentTypeError
 from penstock.queue import BatchTooLargeError, UnknownPartitionError
+from penstock.server.pipelines import NoDriverError, UnknownDeploymentError
 
 REALM: Final = 'Basic realm="Penstock", charset="UTF-8"'
 
@@ -71,6 +72,8 @@ STATUSES: Final[dict[type[PenstockError], int]] = {
     NonEmptyGroupError: 409,
     SubscribedTopicError: 409,
     NotSupportedHereError: 409,
+    NoDriverError: 409,
+    UnknownDeploymentError: 404,
     SlowBodyError: 408,
     BodyTooLargeError: 413,
     BatchTooLargeError: 413,

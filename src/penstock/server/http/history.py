@@ -10,7 +10,8 @@ from penstock.broker import Operation
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Count, Nothing, Page, RequestModel, Resource, ResponseModel, Route
-from penstock.server.metrics import HISTORY_METRICS, catalogue
+from penstock.server.http.topics import PIPELINES_TOPIC
+from penstock.server.metrics import HISTORY_METRICS, PIPELINE_METRICS, catalogue
 
 Metric = Literal[
     "produce_bytes",
@@ -23,16 +24,21 @@ Metric = Literal[
     "storage_used",
     "lag_messages",
     "lag_seconds",
+    "pipeline_rows",
+    "pipeline_lag",
+    "pipeline_batch_ms",
+    "pipeline_dead_letters",
 ]
 assert set(Metric.__args__) == set(HISTORY_METRICS)  # type: ignore[attr-defined]
 
 
 class HistoryQuery(RequestModel, frozen=True, kw_only=True):
-    """The metric, of the node, a topic or a consumer; the time range, and the number of points."""
+    """The metric, of the node, a topic, a consumer or a pipeline; the time range, and the number of points."""
 
     metric: Metric
     topic: Annotated[str, msgspec.Meta(max_length=249)] = ""
     consumer: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+    pipeline: Annotated[str, msgspec.Meta(max_length=500)] = ""
     from_ms: Count | None = msgspec.field(default=None, name="from")
     to_ms: Count | None = msgspec.field(default=None, name="to")
     points: Annotated[int, msgspec.Meta(ge=1, le=3000)] = 300
@@ -76,14 +82,20 @@ class HistoryResource(Resource):
             caller.check_group(Operation.DESCRIBE, query.consumer)
         if query.topic:
             caller.check_topic(Operation.DESCRIBE, query.topic)
-        if not query.consumer and not query.topic:
+        if query.pipeline:
+            caller.check_topic(Operation.READ, PIPELINES_TOPIC)
+            if query.consumer or query.topic or query.metric not in PIPELINE_METRICS:
+                raise MalformedRequestError(
+                    f"a pipeline has a history of {', '.join(PIPELINE_METRICS)}, without consumer and topic"
+                )
+        if not query.consumer and not query.topic and not query.pipeline:
             caller.check_cluster(Operation.DESCRIBE)
         if query.from_ms is not None and query.to_ms is not None and query.from_ms > query.to_ms:
             raise MalformedRequestError("'from' is after 'to'; both are milliseconds since 1970")
         series: dict[str, Any] = self._context.observatory.history(
             query.metric,
             query.topic or None,
-            query.consumer or None,
+            query.consumer or query.pipeline or None,
             from_ms=query.from_ms,
             to_ms=query.to_ms,
             points=query.points,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.server.cluster.known_nodes import KnownNode
     from penstock.server.http.figures import Figures
     from penstock.server.metrics import Observatory
+    from penstock.server.pipelines import DeploymentKeeper
 
 
 ReadersOf = Callable[[str], Mapping[str, Sequence[TopicPartition]]]
@@ -38,6 +39,7 @@ class NodeContext:
     started_ms: int
     figures: Figures
     observatory: Observatory
+    deployments: DeploymentKeeper
     nodes: Callable[[], Sequence[KnownNode]] = tuple  # all of the cluster; empty if there is only this one
     readers_of: ReadersOf | None = None  # of consumers of YDB, if there is a listener for them
 

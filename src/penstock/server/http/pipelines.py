@@ -1,8 +1,9 @@
-"""/pipelines: status reports of pipelines, from the compacted topic that their runners write to."""
+"""/pipelines: status reports of pipelines, from the compacted topic that their runners write to, and those that are deployed."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -12,8 +13,9 @@ from penstock.broker import Operation, UnknownTopicError
 from penstock.server.http.errors import NotFoundError
 from penstock.server.http.message_scan import Budget, Filter, PartitionScan
 from penstock.server.http.node_context import NodeContext
-from penstock.server.http.route import Call, Nothing, Page, Paging, RequestModel, Resource, Route
+from penstock.server.http.route import Call, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.topics import PIPELINES_TOPIC
+from penstock.server.pipelines import Deployment, PipelineStatus
 
 ALIVE_MS: Final = 15_000  # one that runs reports more often than this
 
@@ -54,10 +56,54 @@ class PipelineReport(msgspec.Struct, frozen=True, kw_only=True):
     spark_ui: str | None = None
 
 
+class DeploymentView(ResponseModel, frozen=True):
+    """A pipeline in the node's care: how it is doing (`state`), and what is wanted of it. `restarts` counts since the node
+    started; `retry_ms` is when it is started again. Of `conf` only the names are shown."""
+
+    state: str
+    wanted: str
+    since_ms: int
+    restarts: int
+    last_error: str | None
+    retry_ms: int | None
+    pid: int | None
+    version: int
+    deployed_ms: int
+    deployed_by: str
+    application: str
+    master: str | None
+    conf: list[str]
+    file: str
+    directory: str
+    source_topics: list[str]
+    target_topic: str | None
+    dead_letter_topic: str | None
+
+
 class PipelineView(PipelineReport, frozen=True, kw_only=True):
-    """A pipeline, and whether its runner has reported recently."""
+    """A pipeline, whether its runner has reported recently, and its deployment, if it is deployed on this node."""
 
     is_alive: bool
+    deployment: DeploymentView | None = None
+
+
+def deployment_view(deployment: Deployment, status: PipelineStatus) -> DeploymentView:
+    """A deployment as it is shown."""
+    return DeploymentView(
+        **asdict(status),
+        wanted=deployment.wanted,
+        version=deployment.version,
+        deployed_ms=deployment.deployed_ms,
+        deployed_by=deployment.deployed_by,
+        application=deployment.application,
+        master=deployment.master,
+        conf=sorted(deployment.conf),
+        file=deployment.file,
+        directory=deployment.directory,
+        source_topics=deployment.source_topics,
+        target_topic=deployment.target_topic,
+        dead_letter_topic=deployment.dead_letter_topic,
+    )
 
 
 class PipelineResource(Resource):
@@ -73,25 +119,37 @@ class PipelineResource(Resource):
     def routes(self) -> list[Route]:
         """The routes of this resource."""
         return [
-            Route("GET", "/pipelines", self.list_pipelines, "pipelines that have ever run"),
+            Route("GET", "/pipelines", self.list_pipelines, "pipelines that are deployed or have ever run"),
             Route("GET", "/pipelines/{name}", self.show, "one pipeline", (404,)),
         ]
 
     async def list_pipelines(self, call: Call[Nothing, Paging, Nothing]) -> Page[PipelineView]:
         """GET /pipelines."""
         call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
-        reports = await self.reports()
+        known = await self._known()
         part = call.query.search.lower()
-        matching = [report for name, report in sorted(reports.items()) if part in name.lower()]
-        return Page([self._view(report) for report in call.query.page(matching)], len(matching))
+        matching = [name for name in sorted(known) if part in name.lower()]
+        return Page([self.view(known[name]) for name in call.query.page(matching)], len(matching))
 
     async def show(self, call: Call[PipelineNames, Nothing, Nothing]) -> PipelineView:
         """GET /pipelines/{name}."""
         call.caller.check_topic(Operation.READ, PIPELINES_TOPIC)
-        report = (await self.reports()).get(call.names.name)
+        return await self.view_of(call.names.name)
+
+    async def view_of(self, name: str) -> PipelineView:
+        """One pipeline; NotFoundError if there is none."""
+        report = (await self._known()).get(name)
         if report is None:
-            raise NotFoundError(f"there is no pipeline {call.names.name!r}; GET /api/v1/pipelines lists those there are")
-        return self._view(report)
+            raise NotFoundError(f"there is no pipeline {name!r}; GET /api/v1/pipelines lists those there are")
+        return self.view(report)
+
+    async def _known(self) -> dict[str, PipelineReport]:
+        """The last report of every pipeline; of one that is deployed and has none, what its file says."""
+        declared = {
+            name: PipelineReport(name=name, kind=deployment.kind, source=deployment.source, target=deployment.target)
+            for name, (deployment, _) in self._context.deployments.deployed().items()
+        }
+        return {**declared, **await self.reports()}
 
     async def reports(self) -> dict[str, PipelineReport]:
         """The last report of every pipeline."""
@@ -128,6 +186,9 @@ class PipelineResource(Resource):
         except (msgspec.MsgspecError, UnicodeDecodeError):
             self._reports[name] = PipelineReport(name=name, state="unknown", last_error="its last report cannot be read")
 
-    def _view(self, report: PipelineReport) -> PipelineView:
+    def view(self, report: PipelineReport) -> PipelineView:
+        """A report as it is shown."""
         is_alive = self._context.now_ms() - (report.updated_ms or 0) < ALIVE_MS
-        return PipelineView(**msgspec.structs.asdict(report), is_alive=is_alive)
+        deployed = self._context.deployments.deployed().get(report.name)
+        deployment = None if deployed is None else deployment_view(*deployed)
+        return PipelineView(**msgspec.structs.asdict(report), is_alive=is_alive, deployment=deployment)

@@ -331,6 +331,19 @@ PIPELINE_EMPTY = Metric(
 PIPELINE_BATCH = Metric(
     "penstock_pipeline_last_batch_seconds", _GAUGE, "How long the last batch of a pipeline took.", ("pipeline",)
 )
+DEPLOYED_PIPELINES = Metric("penstock_deployed_pipelines", _GAUGE, "Pipelines that are deployed on this node.", ("state",))
+PIPELINE_RESTARTS = Metric(
+    "penstock_pipeline_restarts_total",
+    _COUNTER,
+    "How often the node started a deployed pipeline again after it or its driver failed.",
+    ("pipeline",),
+)
+PIPELINE_UP = Metric(
+    "penstock_pipeline_up",
+    _GAUGE,
+    "Whether a deployed pipeline runs: 0 while it fails or restarts although it is wanted.",
+    ("pipeline",),
+)
 
 # The watching itself.
 SCRAPE_DURATION = Metric("penstock_scrape_duration_seconds", _GAUGE, "How long the last scrape took.", (), _INTERNAL)

@@ -41,14 +41,19 @@ _FOLDS: Final[dict[str, Fold]] = {
     "storage_used": _last,
     "lag_messages": _last,
     "lag_seconds": _last,
+    "pipeline_rows": _mean,
+    "pipeline_lag": _last,
+    "pipeline_batch_ms": max,
+    "pipeline_dead_letters": _last,
 }
 HISTORY_METRICS: Final = tuple(_FOLDS)
 FLOW_METRICS: Final = ("produce_messages", "produce_bytes", "fetch_messages", "fetch_bytes")  # those of topics
 LAG_METRICS: Final = ("lag_messages", "lag_seconds")  # those of consumers
+PIPELINE_METRICS: Final = ("pipeline_rows", "pipeline_lag", "pipeline_batch_ms", "pipeline_dead_letters")  # those of pipelines
 
 
 class Key(NamedTuple):
-    """A series: of the node, of a topic, or of a consumer in a topic."""
+    """A series: of the node, of a topic, of a consumer in a topic, or of a pipeline, whose name is the consumer."""
 
     metric: str
     topic: str = ""
@@ -117,7 +122,7 @@ class _Level:
 
 @dataclass(frozen=True, slots=True)
 class SeriesQuery:
-    """A query of the history."""
+    """A query of the history; for the metrics of pipelines, the consumer is the pipeline."""
 
     metric: str
     topic: str | None = None
@@ -217,12 +222,16 @@ def _folded(values: list[float], fold: Fold) -> float | None:
 def _matches(key: Key, query: SeriesQuery) -> bool:
     if key.metric != query.metric:
         return False
+    if query.metric in PIPELINE_METRICS:
+        return query.consumer in (None, key.consumer)
     if query.metric in LAG_METRICS:
         return query.consumer in (None, key.consumer) and query.topic in (None, key.topic)
     return key.topic == (query.topic or "")
 
 
 def _label(key: Key, query: SeriesQuery) -> str:
+    if key.metric in PIPELINE_METRICS:
+        return key.consumer
     if key.metric in LAG_METRICS:
         return key.topic if query.consumer is not None else f"{key.consumer}: {key.topic}"
     return key.topic or key.metric
@@ -233,7 +242,7 @@ def _check(query: SeriesQuery) -> None:
         raise InvalidRequestError(f"there is no history of {query.metric!r}; there is of {', '.join(HISTORY_METRICS)}")
     if query.topic and query.metric not in (*FLOW_METRICS, *LAG_METRICS):
         raise InvalidRequestError(f"{query.metric} is of the whole node; leave out topic")
-    if query.consumer and query.metric not in LAG_METRICS:
+    if query.consumer and query.metric not in (*LAG_METRICS, *PIPELINE_METRICS):
         raise InvalidRequestError(f"{query.metric} is not of a consumer; ask for {' or '.join(LAG_METRICS)}")
     if query.points is not None and not 1 <= query.points <= POINTS_MAX:
         raise InvalidRequestError(f"points is {query.points}; it must be 1 to {POINTS_MAX}")

@@ -15,7 +15,7 @@ from penstock.interconnect import Interconnect
 from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
 from penstock.server.metrics.descriptor_watch import DescriptorWatch
 from penstock.server.metrics.flows import TopicFlows, TopicRates
-from penstock.server.metrics.history import FLOW_METRICS, HISTORY_S, History, Key, SeriesQuery
+from penstock.server.metrics.history import FLOW_METRICS, HISTORY_S, PIPELINE_METRICS, History, Key, SeriesQuery
 from penstock.server.metrics.history_file import FILE_NAME, pack_history, read_history, write_history
 from penstock.server.metrics.lag_trend import LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
@@ -34,6 +34,8 @@ SAVE_S: Final = 60.0
 ALERTS_EVERY: Final = 5  # ticks
 TOPIC_HISTORIES: Final = 50
 LAG_HISTORIES: Final = 50
+PIPELINE_HISTORIES: Final = 20
+PIPELINE_ALIVE_MS: Final = 15_000  # one that runs reports more often than this
 SURVEY_AGE_S: Final = 0.25  # the maximum age of a survey in a scrape, on a small node
 LISTENERS_AGE_S: Final = 1.0
 LISTENERS_WAIT_S: Final = 0.8  # a readiness probe must be answered within a second
@@ -41,6 +43,8 @@ STUCK_S: Final = 30.0
 _NODE_KEYS: Final = tuple(
     Key(metric) for metric in (*FLOW_METRICS, "request_ms_p99", "fsync_ms_p99", "loop_lag_ms", "storage_used")
 )
+
+_REPORTED: Final = ("rows_per_s", "lag_rows", "last_batch_ms", "dead_letters")  # fields of reports, as PIPELINE_METRICS
 
 
 class HttpProbe(RequestProbe):
@@ -286,7 +290,19 @@ class Observatory:
             if pair in lags:
                 values[Key("lag_messages", pair[1], pair[0])] = lags[pair].messages
                 values[Key("lag_seconds", pair[1], pair[0])] = lags[pair].seconds
+        values.update(self._pipeline_values())
         return values
+
+    def _pipeline_values(self) -> dict[Key, float]:
+        """What pipelines have reported lately."""
+        reports = [] if self.survey is None else self.survey.last.pipelines[:PIPELINE_HISTORIES]
+        now_ms = self.clock.wall() * 1000
+        return {
+            Key(metric, consumer=str(report["name"])): float(report[field])
+            for report in reports
+            for metric, field in zip(PIPELINE_METRICS, _REPORTED, strict=True)
+            if now_ms - (report["updated_ms"] or 0) < PIPELINE_ALIVE_MS and report[field] is not None
+        }
 
     def _request_p99_s(self) -> float:
         assert self.sources is not None
@@ -320,7 +336,12 @@ class Observatory:
         consumers = [
             Key(metric, topic, consumer) for consumer, topic in self._lag_keys for metric in ("lag_messages", "lag_seconds")
         ]
-        self._history.keep([*_NODE_KEYS, *topics, *consumers, *self._kept_restored()])
+        pipelines = [
+            Key(metric, consumer=str(report["name"]))
+            for report in survey.pipelines[:PIPELINE_HISTORIES]
+            for metric in PIPELINE_METRICS
+        ]
+        self._history.keep([*_NODE_KEYS, *topics, *consumers, *pipelines, *self._kept_restored()])
 
     def _kept_restored(self) -> list[Key]:
         """Series from before the restart, while anything in them is recent enough to be shown and their topics exist."""

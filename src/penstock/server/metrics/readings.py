@@ -12,6 +12,7 @@ from penstock.core.probe import Durations
 from penstock.server.metrics import declarations as m
 from penstock.server.metrics.metric import Metric, Samples, Tier
 from penstock.server.metrics.process import read_process
+from penstock.server.pipelines import RUNNING, DeploymentKeeper
 
 if TYPE_CHECKING:
     from penstock.broker.streams import Streams
@@ -43,6 +44,8 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
     _read_disks(sources, samples)
     if observatory.survey is not None:
         _read_pipelines(observatory.survey.last.pipelines, samples)
+    if sources.deployments is not None:
+        _read_deployments(sources.deployments, samples)
     return samples
 
 
@@ -296,3 +299,18 @@ def _read_pipelines(reports: list[dict[str, Any]], samples: Samples) -> None:
         for report in reports[:PIPELINES_SHOWN]:
             if isinstance(report.get(key), int | float):
                 samples.add(metric, scaled(report[key]), str(report.get("name")))
+
+
+def _read_deployments(keeper: DeploymentKeeper, samples: Samples) -> None:
+    deployed = keeper.deployed()
+    states: dict[str, int] = {}
+    for _, status in deployed.values():
+        states[status.state] = states.get(status.state, 0) + 1
+    for state, count in sorted(states.items()):
+        samples.add(m.DEPLOYED_PIPELINES, count, state)
+    shown = list(deployed.items())[:PIPELINES_SHOWN]
+    for name, (_, status) in shown:
+        samples.add(m.PIPELINE_RESTARTS, status.restarts, name)
+    for name, (deployment, status) in shown:
+        if deployment.wanted == "running":
+            samples.add(m.PIPELINE_UP, int(status.state == RUNNING), name)

@@ -11,7 +11,7 @@ from penstock.server.metrics.declarations import METRICS
 from penstock.server.metrics.flows import IDLE_S, SHOWN_MAX
 from penstock.server.metrics.history import HISTORY_METRICS, LEVELS, SERIES_MAX
 from penstock.server.metrics.metric import OTHER, Metric, Tier
-from penstock.server.metrics.observatory import LAG_HISTORIES, TOPIC_HISTORIES
+from penstock.server.metrics.observatory import LAG_HISTORIES, PIPELINE_HISTORIES, TOPIC_HISTORIES
 from penstock.server.metrics.readings import LAGS_SHOWN, PIPELINES_SHOWN
 from penstock.server.metrics.survey import SMALL
 
@@ -65,7 +65,8 @@ However many topics there are, a scrape stays small and cheap:
   the scrape.
 - The history that the console draws is in memory, in {steps}. It is saved every minute
   and when the node stops, and goes on after a restart. It has {kept}, of the node, and what of that they have of the
-  {TOPIC_HISTORIES} busiest topics and {LAG_HISTORIES} largest lags: {SERIES_MAX} series of 22 KiB at most, so less than 9 MiB.
+  {TOPIC_HISTORIES} busiest topics, {LAG_HISTORIES} largest lags and {PIPELINE_HISTORIES} pipelines: {SERIES_MAX} series of
+  22 KiB at most, so less than 9 MiB.
 - Of each kind of alert, `penstock_alerts` and the overview show {EACH_MAX} at most.
 
 All histograms have the same bounds: {", ".join(f"{bound:g}" for bound in DURATION_BOUNDS_S)} seconds."""

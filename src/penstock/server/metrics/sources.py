@@ -12,6 +12,7 @@ from penstock.broker.streams import Streams
 from penstock.core.probe import Durations, RequestProbe
 from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics.alerts import DiskFacts
+from penstock.server.pipelines import DeploymentKeeper
 
 
 class Gateway(Protocol):
@@ -42,6 +43,7 @@ class Sources:
     read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
     streams: Streams | None = None  # if they are kept in the node itself
     gateways: list[tuple[str, Gateway]] = field(default_factory=list)
+    deployments: DeploymentKeeper | None = None  # if pipelines can be deployed
     checks: ListenerChecks | None = None  # of the listeners, if they are checked
 
     def probes(self) -> Iterator[tuple[str, RequestProbe]]:

@@ -1,4 +1,4 @@
-"""How long to wait before a worker that has ended is started again. No I/O."""
+"""How long to wait before a process that has ended is started again. No I/O."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Final
 FIRST_PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 30.0
 STEADY_S: Final = 10.0
-"""A worker that ran for so long is started again at once."""
+"""A process that ran for so long is started again at once."""
 
 
 class RestartBackoff:
-    """Of one worker: none after the first failure, then longer and longer."""
+    """Of one process: none after the first failure, then longer and longer."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause_s_max: float = PAUSE_S_MAX, steady_s: float = STEADY_S) -> None:
+        self._pause_s_max = pause_s_max
+        self._steady_s = steady_s
         self._failures = 0
 
     def next_pause_s(self, ran_s: float) -> float:
         """The pause after a run of this length."""
-        if ran_s >= STEADY_S:
+        if ran_s >= self._steady_s:
             self._failures = 0
         self._failures += 1
         if self._failures == 1:
             return 0.0
-        return min(PAUSE_S_MAX, FIRST_PAUSE_S * 2.0 ** (self._failures - 2))
+        return min(self._pause_s_max, FIRST_PAUSE_S * 2.0 ** (self._failures - 2))

@@ -1,6 +1,7 @@
 """The record of a pipeline in the broker: its current run and its progress. A run that finds another one there stops.
 
-The record's key is `pipeline/NAME`, its value JSON: {"run": …, "host": …, "started_ms": …, "batch": …, "offsets": …, "ids": …}.
+The record's key is `pipeline/NAME`, its value JSON: {"run": …, "host": …, "started_ms": …, "batch": …, "offsets": …, "ids": …,
+"reset": …}.
 It is changed only by compare-and-set; for targets that are topics, atomically with the rows.
 """
 
@@ -41,6 +42,7 @@ class Fence:
     def __init__(self, spec: PipelineSpec, client: BlockingClient) -> None:
         self.name = spec.name
         self.run = spec.run.id or uuid4().hex
+        self._reset = spec.run.reset
         key = f"pipeline/{spec.name}"
         self.prefix = f"{key}/{self.run[:12]}/"  # of the ids of this run's transactions
         self.client = client
@@ -54,8 +56,8 @@ class Fence:
         return self._content
 
     def take(self) -> Mapping[str, Any]:
-        """Write this run's id to the record, which fences every other run. Returns the previous value. A Kafka broker has no
-        records: nothing is stored, and an empty value returned."""
+        """Write this run's id to the record, which fences every other run. Returns the previous value, without its progress if
+        the pipeline is to start over. A Kafka broker has no records: nothing is stored, and an empty value returned."""
         self._is_kept = self.client.commits_together()
         if not self._is_kept:
             return {}
@@ -64,6 +66,8 @@ class Fence:
             before = dict(self._content)
             if self.run in _begun and before.get("run") != self.run:
                 raise self._fenced()
+            if self._reset and before.get("reset") != self._reset:
+                before = {"reset": self._reset}  # written with the run's id, so it is done once
             own = {"run": self.run, "host": socket.gethostname(), "pid": os.getpid(), "started_ms": int(time.time() * 1000)}
             try:
                 self._set([], {**before, **own})

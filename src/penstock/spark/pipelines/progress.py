@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, TextIO
 
 from penstock.spark.pipelines.job import BatchResult
@@ -35,10 +36,11 @@ class RateMeter:
 
 
 class ProgressDisplay:
-    """Standard error for a person or for a log."""
+    """Standard error for a person or for a log, whose lines may begin with a prefix."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, prefix: Callable[[], str] = str) -> None:
         self._stream = sys.stderr if stream is None else stream
+        self._prefix = prefix
         self._is_terminal = self._stream.isatty()
         self._shown_at = float("-inf")
         self._line = ""
@@ -48,7 +50,7 @@ class ProgressDisplay:
         """Print a line."""
         if self._line:
             self._stream.write("\r\x1b[K")
-        self._stream.write(sentence + "\n")
+        self._stream.write(f"{self._prefix()}{sentence}\n")
         if self._line:
             self._stream.write(self._line)
         self._stream.flush()
@@ -59,11 +61,11 @@ class ProgressDisplay:
         if not is_last and now - self._shown_at < (TERMINAL_EVERY_S if self._is_terminal else LINE_EVERY_S):
             return
         self._shown_at = now
-        if is_last and figures == self._last and not self._is_terminal:
+        if figures == self._last and not self._is_terminal:
             return
         self._last = figures
         if not self._is_terminal:
-            self._stream.write(figures + "\n")
+            self._stream.write(f"{self._prefix()}{figures}\n")
         else:
             self._line = "" if is_last else figures
             self._stream.write(f"\r{figures}\x1b[K" + ("\n" if is_last else ""))

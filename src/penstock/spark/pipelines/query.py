@@ -131,7 +131,7 @@ class Query:
         else:
             path, _, name = str(given).rpartition(":")
             try:
-                module = load_module(self._spec.path(path))
+                module = load_module(self._spec.code_path(path))
             except SpecError as error:
                 raise self._spec.fault("transform.python", f"{error}") from error
             transform = getattr(module, name, None)

@@ -56,9 +56,10 @@ class Runner:
         once: bool = False,
         takes_over: bool = False,
         resets_state: bool = False,
+        reset: str = "",
     ) -> None:
         trigger = TriggerSpec(once=True) if once else spec.trigger
-        self.spec = replace(spec, trigger=trigger, run=RunSpec(uuid4().hex, resets_state))
+        self.spec = replace(spec, trigger=trigger, run=RunSpec(uuid4().hex, resets_state, reset))
         self._open_session = open_session
         self._display = display
         self._takes_over = takes_over

@@ -213,10 +213,12 @@ class RestartSpec:
 
 
 class RunSpec(NamedTuple):
-    """One run of a pipeline: its id, which fences other runs, and whether it starts with empty state if the state was lost."""
+    """One run of a pipeline: its id, which fences other runs, and whether it starts with empty state if the state was lost.
+    `reset` is the id of an order to start over; one that the pipeline's record names already was carried out."""
 
     id: str = ""
     resets_state: bool = False
+    reset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,23 +241,32 @@ class PipelineSpec:
     consumer: str = ""
     vital: bool = False
     run: RunSpec = field(default_factory=RunSpec)
+    application: str = ""  # the Spark application that it shares with others when it is deployed; "" for one of its own
+    data_directory: str = ""  # where relative paths of data begin, if not beside the file
 
     @property
     def directory(self) -> Path:
-        """Where the file is: relative paths in it begin there."""
+        """Where the file is."""
         return Path(self.origin.file).resolve().parent
 
     @property
     def checkpoint(self) -> str:
-        """Where a pipeline with state keeps it."""
+        """Where a pipeline with state keeps it; after an order to start over, in another place."""
         given = self.transform.checkpoint if self.transform is not None else None
-        return self.path(given) if given is not None else str(self.directory / ".penstock" / self.name)
+        suffix = f".{self.run.reset[:8]}" if self.run.reset else ""
+        return self.path(f".penstock/{self.name}" if given is None else given) + suffix
 
     def path(self, given: str) -> str:
-        """A path of the file as an absolute one; addresses of object stores stay as they are."""
-        if "://" in given:
-            return given
-        return str((self.directory / Path(given).expanduser()).absolute())
+        """A path of data as an absolute one; addresses of object stores stay as they are."""
+        return given if "://" in given else self._below(Path(self.data_directory or self.directory), given)
+
+    def code_path(self, given: str) -> str:
+        """A path of code that belongs to the file, as an absolute one."""
+        return self._below(self.directory, given)
+
+    @staticmethod
+    def _below(directory: Path, given: str) -> str:
+        return str((directory / Path(given).expanduser()).absolute())
 
     def fault(self, field_path: str, what: str) -> SpecError:
         """An error about one field, with its line."""

@@ -37,33 +37,34 @@ from penstock.spark.pipelines.spec import (
 from penstock.spark.pipelines.spec_file import Declaration, read_file
 from penstock.spark.pipelines.value_reading import read_value
 
+BROKERS: Final = "127.0.0.1:9092"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-def read_spec(path: str) -> PipelineSpec:
-    """The pipeline of a file; SpecError with all that is wrong in it."""
-    return check(read_file(path))
+def read_spec(path: str, brokers: str = BROKERS) -> PipelineSpec:
+    """The pipeline of a file; SpecError with all that is wrong in it. `brokers` are those of a file that names none."""
+    return check(read_file(path), brokers)
 
 
-def check(declaration: Declaration) -> PipelineSpec:
+def check(declaration: Declaration, brokers: str = BROKERS) -> PipelineSpec:
     """The pipeline of a declaration; SpecError with all that is wrong in it."""
     faults: list[SpecFault] = []
-    spec = _pipeline(Section(declaration.fields, "", declaration.origin, faults), declaration.origin)
+    spec = _pipeline(Section(declaration.fields, "", declaration.origin, faults), declaration.origin, brokers)
     check_kind(spec, faults)
     if faults:
         raise SpecError(sorted(dict.fromkeys(faults), key=lambda fault: fault.line))
     return spec
 
 
-def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
+def _pipeline(top: Section, origin: Origin, own_brokers: str) -> PipelineSpec:
     top.require("pipeline", "it is the name under which positions and state are kept")
     name = top.text("pipeline") or "unnamed"
     if not NAME.fullmatch(name):
         top.blame("pipeline", f"it is {name!r}; a name has letters, digits, '.', '_' and '-', at most 100")
     top.require("kind", f"it takes one of {', '.join(KINDS)}")
     kind = top.text("kind", choices=tuple(KINDS)) or ""
-    brokers = top.resolved("brokers", top.text("brokers", "127.0.0.1:9092") or "")
+    brokers = top.resolved("brokers", top.text("brokers", own_brokers) or "")
     options = top.settings("options")
     top.require("source", "it says what is read")
     top.require("target", "it says where rows go")
@@ -86,10 +87,18 @@ def _pipeline(top: Section, origin: Origin) -> PipelineSpec:
         restart=top.read("restart", _restart) or RestartSpec(),
         consumer=top.text("consumer", name) or name,
         vital=top.flag("vital", False),
+        application=_application(top),
     )
     check_options(top, brokers, options)
     top.finish()
     return spec
+
+
+def _application(top: Section) -> str:
+    application = top.text("application") or ""
+    if application and not NAME.fullmatch(application):
+        top.blame("application", f"it is {application!r}; a name has letters, digits, '.', '_' and '-', at most 100")
+    return application
 
 
 def _source(source: Section) -> SourceSpec:
