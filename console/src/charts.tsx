@@ -49,7 +49,7 @@ function library(): Promise<typeof uPlot> {
 
 /** A line of a chart: what is asked of the history, and what it is called if that is one series. */
 export interface Line {
-  query: Pick<QueryOf<"/history">, "topic" | "consumer"> & { metric: NonNullable<QueryOf<"/history">["metric"]> };
+  query: Pick<QueryOf<"/history">, "topic" | "consumer" | "pipeline"> & { metric: NonNullable<QueryOf<"/history">["metric"]> };
   label: string | null;
 }
 

@@ -119,6 +119,8 @@ const TONES: Partial<Record<string, Tone>> = {
   expired: "warn",
   ahead: "warn",
   stopped: "",
+  paused: "",
+  stopping: "accent",
   empty: "",
   dead: "",
   silent: "warn",

@@ -1,23 +1,12 @@
 // Spark pipelines: state, throughput, lag and last error.
-import { type Schemas, apiPath, isNotFound } from "../api";
-import { Ago, Count, CountRate, Duration, Moment, integer } from "../format";
+import { apiPath } from "../api";
+import { Count, CountRate, Duration } from "../format";
 import { useLive } from "../live";
-import { Bone, Card, Empty, Facts, Failure, Notice, PageHead, State, Tile } from "../parts";
+import { Bone, Empty, Failure, PageHead, State } from "../parts";
 import { pathOf, useLocation } from "../router";
 import { type Column, Table } from "../tables";
-
-type Pipeline = Schemas["PipelineView"];
-
-const ALIVE: (string | undefined)[] = ["starting", "running", "waiting", "restarting"];
-/** A pipeline that stopped reporting without a final state was killed, or cannot reach the broker. */
-const stateOf = (pipeline: Pipeline) => (ALIVE.includes(pipeline.state) && !pipeline.is_alive ? "silent" : pipeline.state);
-/** Runners are not trusted: only http(s) addresses become links. */
-const isAddress = (given: string | null | undefined): given is string => /^https?:\/\//.test(given ?? "");
-const text = (value: unknown): string => {
-  if (value === null || value === undefined || value === "") return "–";
-  if (Array.isArray(value)) return value.length === 0 ? "–" : value.map(text).join("\n");
-  return typeof value === "string" ? value : JSON.stringify(value, null, 2);
-};
+import { PipelinePage } from "./pipeline";
+import { type Pipeline, errorOf, stateOf, text } from "./pipeline_state";
 
 const COLUMNS: Column<Pipeline>[] = [
   {
@@ -78,118 +67,15 @@ const COLUMNS: Column<Pipeline>[] = [
     title: "Last error",
     wide: true,
     show: (pipeline) =>
-      pipeline.last_error ? (
-        <span class="clip bad-text" title={text(pipeline.last_error)}>
-          {text(pipeline.last_error)}
+      errorOf(pipeline) ? (
+        <span class="clip bad-text" title={text(errorOf(pipeline))}>
+          {text(errorOf(pipeline))}
         </span>
       ) : (
         <span class="muted">none</span>
       ),
   },
 ];
-
-const PipelinePage = ({ name }: { name: string }) => {
-  const { data: pipeline, error, refresh } = useLive(apiPath("/pipelines/{name}", { name }));
-  const crumbs = (
-    <>
-      <a href="/pipelines">Pipelines</a> /
-    </>
-  );
-  if (isNotFound(error))
-    return (
-      <div class="page">
-        <PageHead title={name} crumbs={crumbs} />
-        <Empty title="There is no such pipeline">
-          No pipeline of this name has reported here. <a href="/pipelines">All pipelines</a>
-        </Empty>
-      </div>
-    );
-  if (!pipeline)
-    return (
-      <div class="page">
-        <PageHead title={name} crumbs={crumbs} />
-        <Failure error={error} again={refresh} what="The pipeline" />
-      </div>
-    );
-  return (
-    <div class="page">
-      <PageHead
-        title={name}
-        crumbs={crumbs}
-        note={
-          <>
-            {pipeline.kind} <State of={stateOf(pipeline)} />
-          </>
-        }
-      >
-        {isAddress(pipeline.spark_ui) && (
-          <a class="button" href={pipeline.spark_ui} target="_blank" rel="noreferrer">
-            Spark UI
-          </a>
-        )}
-      </PageHead>
-      <Failure error={error} again={refresh} what="The pipeline" />
-      {stateOf(pipeline) === "silent" && (
-        <Notice tone="warn" title="No recent report">
-          It was killed, or cannot reach this broker. Check its log on {pipeline.host}, or restart it: it continues from its last
-          commit.
-        </Notice>
-      )}
-      {pipeline.last_error && (
-        <Notice tone="bad" title="Last error" role="note">
-          <pre class="error-text">{text(pipeline.last_error)}</pre>
-        </Notice>
-      )}
-      <div class="tiles">
-        <Tile label="Rows per second">
-          <Count value={pipeline.rows_per_s} />
-        </Tile>
-        <Tile label="Lag" note="rows not processed yet">
-          <Count value={pipeline.lag_rows} />
-        </Tile>
-        <Tile label="Last batch" note={`${integer(pipeline.batches)} batches`}>
-          <Duration value={pipeline.last_batch_ms} />
-        </Tile>
-        <Tile label="Rows written" note={`${integer(pipeline.rows_read)} read`}>
-          <Count value={pipeline.rows_written} />
-        </Tile>
-        <Tile label="Dead letters" note="rows that could not be processed">
-          <Count value={pipeline.dead_letters} />
-        </Tile>
-        <Tile label="Late rows" note="dropped by the watermark">
-          <Count value={pipeline.late_rows} />
-        </Tile>
-        <Tile label="Empty rows" note="without any field of the schema">
-          <Count value={pipeline.empty_rows} />
-        </Tile>
-      </div>
-      <div class="grid">
-        <Card title="Definition">
-          <Facts
-            of={[
-              ["Source", <pre class="plain-text">{text(pipeline.source)}</pre>],
-              ["Target", <pre class="plain-text">{text(pipeline.target)}</pre>],
-              ["Plan", <pre class="plain-text">{text(pipeline.plan)}</pre>],
-              ["Trigger", text(pipeline.trigger)],
-            ]}
-          />
-        </Card>
-        <Card title="Current run">
-          <Facts
-            of={[
-              ["Host", `${pipeline.host}, process ${pipeline.pid}`],
-              ["User", text(pipeline.user)],
-              ["File", <code class="wrap">{text(pipeline.file)}</code>],
-              ["Run", <code class="wrap">{text(pipeline.run)}</code>],
-              ["Started", <Moment value={pipeline.started_ms} />],
-              ["Last report", <Ago value={pipeline.updated_ms} />],
-            ]}
-          />
-        </Card>
-      </div>
-    </div>
-  );
-};
 
 const List = () => {
   const { data, error, refresh } = useLive(apiPath("/pipelines"), { limit: 500 });
@@ -214,9 +100,12 @@ const List = () => {
               start={["name", "asc"]}
             />
           ) : (
-            <Empty title="No pipelines have run yet" command={"penstock pipeline init export\npenstock pipeline run export.yaml"}>
-              A pipeline is one file: from topics to tables or other topics, on Spark, exactly once. It reports here while it
-              runs.
+            <Empty
+              title="No pipelines have run yet"
+              command={"penstock pipeline init export\npenstock pipeline deploy export.yaml"}
+            >
+              A pipeline is one file: from topics to tables or other topics, on Spark, exactly once. A deployed one is kept running
+              by this node; penstock pipeline run runs one in a terminal.
             </Empty>
           )}
         </div>
