@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.errors import PySparkException
 
-from penstock.spark import register
+from penstock.spark import catalog, register
 from tests.e2e.running_node import RunningNode
 from tests.spark.reads import produce
 
@@ -77,6 +77,18 @@ def test_a_batch_read_needs_no_more_than_the_word_kafka_changed(spark: SparkSess
     # The same rows twice, under different conditions.
     first, second = rows.where("offset < 3"), rows.where("CAST(value AS STRING) = 'value 7' and partition = 1")
     assert first.union(second).count() == 7
+
+
+def test_topics_are_views_and_filters_are_pushed_down(spark: SparkSession, node: RunningNode, topic: str) -> None:
+    assert catalog(spark, node.bootstrap, pattern=topic, options={"pushFilters": "true"}) == {
+        f"global_temp.{topic.replace('-', '_')}": topic
+    }
+    rows = spark.sql(f"SELECT offset FROM global_temp.{topic.replace('-', '_')} WHERE partition = 1 AND offset < 3")
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()
+    assert "Filter" not in plan
+    assert sorted(row["offset"] for row in rows.collect()) == [0, 1, 2]
+    with pytest.raises(PySparkException, match=r"CREATE TABLE .* cannot work"):
+        spark.sql(f"CREATE TABLE t USING penstock OPTIONS (`kafka.bootstrap.servers` '{node.bootstrap}', subscribe '{topic}')")
 
 
 def test_values_are_columns_by_option_alone(spark: SparkSession, node: RunningNode, topic: str) -> None:

@@ -48,7 +48,7 @@ def day(gateway: RunningGateway, topic: str) -> str:
 
 def scan(gateway: RunningGateway, topic: str, filters: list[Filter], **options: Any) -> tuple[int, list[int], list[Filter]]:
     """How many offsets a scan with filters reads, the numbers in partition 1 among them, and the filters that Spark keeps."""
-    reader = batch_reader(gateway.bootstrap, subscribe=topic, **options)
+    reader = batch_reader(gateway.bootstrap, subscribe=topic, **{"pushFilters": "true", **options})
     left = list(reader.pushFilters(filters))
     partitions = reader.partitions()
     ranges: list[OffsetRange] = [one for partition in partitions for one in partition.value or ()]
@@ -100,6 +100,13 @@ def test_bounds_stay_within_those_of_the_options(gateway: RunningGateway, day: s
     filters: list[Filter] = [GreaterThanOrEqual(("offset",), 50), LessThan(("offset",), 110)]
     assert scan(gateway, day, filters, startingOffsets=offsets)[:2] == (20, list(range(100, 110)))
     assert scan(gateway, day, filters, endingOffsets=offsets)[:2] == (100, list(range(50, 100)))
+
+
+def test_filters_are_left_to_spark_unless_the_option_says_that_they_are_those_of_the_only_query(
+    gateway: RunningGateway, day: str
+) -> None:
+    filters: list[Filter] = [EqualTo(("partition",), 1)]
+    assert scan(gateway, day, filters, pushFilters="false")[0::2] == (2 * ROWS, filters)
 
 
 def test_spark_that_does_not_push_filters_down_takes_the_reader_too(gateway: RunningGateway, day: str) -> None:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from penstock.spark.errors import OptionError
 from penstock.spark.options import COLUMNS, ReadOptions
+from penstock.spark.releases import arrow_schema
 
 # As the Kafka source has them.
 TYPES: Final = {
@@ -62,7 +62,7 @@ def layout(schema: StructType, options: ReadOptions) -> Layout:
     """The layout of a schema: any of the columns, by name, in any order."""
     for field in schema.fields:
         _check(field, options)
-    return Layout(to_arrow_schema(schema, timezone="UTC"))
+    return Layout(arrow_schema(schema))
 
 
 def _check(field: StructField, options: ReadOptions) -> None:

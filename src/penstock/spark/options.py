@@ -41,6 +41,7 @@ OPTIONS: Final = (
     "minOffsetsPerTrigger",
     "minPartitions",
     "onMalformed",
+    "pushFilters",
     "startingOffsets",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
@@ -101,6 +102,7 @@ class ReadOptions:
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     disorder_max_s: float | None = None
+    pushes_filters: bool = False
     poll_timeout_s: float = 120.0
     fetch_bytes: int = FETCH_BYTES
     fetch_wait_ms: int = 500
@@ -121,6 +123,7 @@ def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
     _refuse_unknown(options)
     if wanted == "stream":
         _refuse(options, ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"), "a stream has no end")
+        _refuse(options, ("pushFilters", "maxTimestampDisorder"), "Spark pushes filters down to batches only")
     elif wanted == "batch":
         only = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "consumer")
         _refuse(options, only, "it is about the micro-batches of a stream")
@@ -143,6 +146,7 @@ def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         trigger_delay_max_s=_delay(options, "maxTriggerDelay", "15m"),
+        pushes_filters=boolean(options, "pushFilters", False),
         disorder_max_s=_delay(options, "maxTimestampDisorder", "0s") if "maxtimestampdisorder" in options else None,
         partitions_min=_optional_number(options, "minPartitions"),
         records_per_partition_max=_optional_number(options, "maxRecordsPerPartition"),

@@ -97,6 +97,9 @@ class PushedFilters:
 
     Spark refuses a reader that overrides the method unless `spark.sql.python.filterPushdown.enabled` is set, and tells so by the
     function behind it. A reader of ours works in every session: where the setting is off, the method is never called.
+
+    What is planned for a query with filters Spark uses for all later queries of the same DataFrame, those with other filters or
+    none too. So filters are used only where the option `pushFilters` says that the DataFrame is for one query.
     """
 
     def __get__(self, reader: Any, owner: type) -> Any:
@@ -109,6 +112,8 @@ class _PushFilters:
         self.__func__ = DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        if not self._reader.pushes_filters:
+            return filters
         bounds: ScanBounds = self._reader.bounds
         left = []
         for one in filters:

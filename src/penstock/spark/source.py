@@ -31,7 +31,7 @@ from penstock.spark.plain_errors import plain_errors
 from penstock.spark.planner import Planner
 from penstock.spark.pushdown import PushedFilters, ScanBounds
 from penstock.spark.ranges import StreamOffset, limit_offsets, share_tasks
-from penstock.spark.read_limits import (
+from penstock.spark.releases import (
     HAS_READ_LIMITS,
     ReadAllAvailable,
     ReadLimit,
@@ -105,6 +105,7 @@ class PenstockReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: Layout) -> None:
         self._options = options
         self._layout = columns
+        self.pushes_filters = options.pushes_filters
         self.bounds = ScanBounds()
 
     def partitions(self) -> list[InputPartition]:

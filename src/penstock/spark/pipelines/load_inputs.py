@@ -124,8 +124,10 @@ class FileInputs:
 
     def _schema(self) -> tuple[StructType, pa.Schema]:
         from pyspark.errors import PySparkException
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+        from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructType
+
+        from penstock.spark.releases import arrow_schema
 
         given = self._files.schema
         try:
@@ -141,7 +143,7 @@ class FileInputs:
                         "source.files.path", f"there is no file {self._files.path} yet to tell the columns; give a schema"
                     )
                 columns = from_arrow_schema(parquet_schema(self._location, files[0].path))
-            return columns, to_arrow_schema(columns, timezone="UTC")
+            return columns, arrow_schema(columns)
         except (PySparkException, pa.ArrowException) as error:
             reason = str(error).strip().splitlines()[0]
             raise self._spec.fault("source.files.schema" if given else "source.files.path", reason) from error
@@ -178,8 +180,9 @@ class TableInputs:
     """A table: the files of its snapshot at the start of the load."""
 
     def __init__(self, spec: PipelineSpec) -> None:
-        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+        from pyspark.sql.pandas.types import from_arrow_schema
 
+        from penstock.spark.releases import arrow_schema
         from penstock.spark.tables.table import table_of
 
         table = spec.source.table
@@ -191,7 +194,7 @@ class TableInputs:
         if schema is None:
             raise spec.fault("source.table", f"there is no {table}")
         self.columns = from_arrow_schema(schema)
-        reader = replace(self._table.reader(), schema=to_arrow_schema(self.columns, timezone="UTC"))
+        reader = replace(self._table.reader(), schema=arrow_schema(self.columns))
         self._files: dict[str, Any] = {}
         self.reader: PartReading = TablePartReader(reader, self._files)
 

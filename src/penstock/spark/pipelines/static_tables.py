@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table: TableSpec) -> DataFrame:
     """A snapshot of a table. Spark reads Parquet tables itself; the files of other formats are read in tasks."""
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from penstock.spark.releases import arrow_schema
 
     try:
         if table.format == "parquet" and table.location is not None:
@@ -35,7 +37,7 @@ def read_static_table(spark: SparkSession, spec: PipelineSpec, field: str, table
             raise spec.fault(field, f"there is no {table}")
         columns = from_arrow_schema(schema)
         files = opened.data_files()
-        reader = replace(opened.reader(), schema=to_arrow_schema(columns, timezone="UTC"))
+        reader = replace(opened.reader(), schema=arrow_schema(columns))
         return spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(ReadTableTask(reader, files), columns)
     except PySparkException as error:
         raise spec.fault(field, str(error).strip().splitlines()[0]) from error

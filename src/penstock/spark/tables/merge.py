@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.spark.pipelines.spec import MergeSpec, PipelineSpec
 from penstock.spark.ranges import OffsetRange
+from penstock.spark.releases import arrow_schema
 from penstock.spark.tables.merge_task import (
     CURRENT,
     VALID_FROM,
@@ -101,7 +102,7 @@ class TableMerge:
         schema = table.schema()
         assert schema is not None, "the table is prepared"
         # As Spark hands rows to tasks.
-        return ChangeLayout(self._merge, to_arrow_schema(from_arrow_schema(schema), timezone="UTC"), self._order)
+        return ChangeLayout(self._merge, arrow_schema(from_arrow_schema(schema)), self._order)
 
     def _merge_changes(
         self, spark: SparkSession, table: Table, layout: ChangeLayout, changes: DataFrame, name: str

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.pandas.types import to_arrow_schema
 
+from penstock.spark.releases import arrow_schema
 from penstock.spark.tables.task_writer import DataFile, TaskWriter
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def frame_schema(frame: DataFrame) -> pa.Schema:
     """The columns of a DataFrame as an Arrow schema for tables."""
-    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(frame.schema, timezone="UTC")])
+    return pa.schema([field.with_nullable(True) for field in arrow_schema(frame.schema)])
 
 
 def query_schema(query: Query, views: Sequence[View]) -> pa.Schema:

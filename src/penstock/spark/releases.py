@@ -1,10 +1,15 @@
-"""How much a micro-batch reads, as Spark says it from 4.2 on. Spark 4.1 does not: there a stream reads all that is new."""
+"""What differs between the releases of Spark, 4.1 to 4.3. In 4.1 a stream cannot be told how much to read."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyspark
+from pyspark.sql.pandas.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 HAS_READ_LIMITS: Final = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 
@@ -34,6 +39,11 @@ else:
         """A source that fixes its end when asked."""
 
 
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """The columns as Arrow has them, with timestamps in UTC, as they always are in 4.1."""
+    return to_arrow_schema(columns, timezone="UTC") if HAS_READ_LIMITS else to_arrow_schema(columns)
+
+
 __all__ = [
     "HAS_READ_LIMITS",
     "ReadAllAvailable",
@@ -41,4 +51,5 @@ __all__ = [
     "ReadMaxRows",
     "ReadMinRows",
     "SupportsTriggerAvailableNow",
+    "arrow_schema",
 ]
