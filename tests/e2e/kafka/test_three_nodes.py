@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.kafka.protocol import errors, keys
+from penstock.broker import BrokerOptions, TopicConfig
+from penstock.kafka.protocol import errors, keys, private_keys
 from penstock.kafka.protocol.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResponse,
+)
+from penstock.kafka.protocol.private_leases import (
+    LeasedPartition,
+    LeasedTopic,
+    ReleaseLeaseRequest,
+    ReleaseLeaseResponse,
+    TakeLeaseRequest,
+    TakeLeaseResponse,
 )
 from penstock.kafka.protocol.topics import (
     AlterPartitionReassignmentsRequest,
@@ -101,6 +111,32 @@ def test_a_change_is_in_effect_on_the_node_that_was_asked_for_it(cluster: Runnin
             done = client.call(keys.ALTER_CONFIGS, 1, AlterConfigsRequest(resources=[resource]), AlterConfigsResponse)
             assert done.responses[0].error_code == errors.NONE
             assert client.produce("limited", batch_of(bytes(5_000))).error_code == code
+
+
+def test_a_lease_holds_back_deletion_on_another_node(tmp_path: Path) -> None:
+    with RunningGateway(tmp_path, nodes=3, broker_options=BrokerOptions(retention_interval_s=0.1)) as gateway:
+        topic = gateway.create_topic("aged")
+        partition = gateway.partition("aged")
+        lease = LeasedTopic(topic_id=topic.id.bytes, partitions=[LeasedPartition(partition=0, offset=5)])
+        asked = TakeLeaseRequest(lease_id=bytes(15) + b"\1", owner="test", duration_ms=60_000, topics=[lease])
+        with RawClient(gateway.port) as client:
+            for _ in range(10):
+                client.produce("aged", batch_of(b"a"))
+            assert client.call(private_keys.TAKE_LEASE, 0, asked, TakeLeaseResponse).error_code == errors.NONE
+            gateway.run(gateway.broker.configure_topic("aged", TopicConfig({"retention.ms": "1"})))
+            wait_until(lambda: partition.start_offset == 5)
+            time.sleep(1.0)  # ten looks at what is too old
+            assert (partition.start_offset, partition.end_offset) == (5, 10)
+            released = ReleaseLeaseRequest(lease_id=asked.lease_id)
+            assert client.call(private_keys.RELEASE_LEASE, 0, released, ReleaseLeaseResponse).error_code == errors.NONE
+        wait_until(lambda: partition.start_offset == 10)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def create(admin: AdminClient, name: str, replicas: int) -> None:
