@@ -77,7 +77,11 @@ class BrokerProcess(ABC):
         """Start it; the seconds until it accepts connections."""
         self._directory.mkdir(parents=True)
         self._prepare()
-        log = (self._directory.parent / f"{self._directory.name}.log").open("wb")
+        return self.start_again()
+
+    def start_again(self) -> float:
+        """Start it on the data that it has; the seconds until it accepts connections."""
+        log = (self._directory.parent / f"{self._directory.name}.log").open("ab")
         started = time.perf_counter()
         self._process = subprocess.Popen(self._command(), stdout=log, stderr=log)
         log.close()  # it is the process's own by now
@@ -86,6 +90,12 @@ class BrokerProcess(ABC):
                 raise RuntimeError(f"{self.name} does not start; see {log.name}")
             time.sleep(0.005)
         return time.perf_counter() - started
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self._process is not None, "start it first"
+        self._process.kill()
+        self._process.wait()
 
     def stop(self) -> None:
         """End it and remove its data."""
@@ -175,8 +185,20 @@ class KafkaProcess(BrokerProcess):
         return f"Kafka {KAFKA_VERSION}, Java {first_line.split()[2].strip(chr(34))}"
 
     def _prepare(self) -> None:
+        settings = self._settings()
+        if self._synced:
+            settings["log.flush.interval.messages"] = "1"
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self._directory / "server.properties").write_text(lines, encoding="ascii")
+        subprocess.run(
+            [*java(), "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties())],
+            check=True,
+            capture_output=True,
+        )
+
+    def _settings(self) -> dict[str, str]:
         controller = free_port()
-        settings = {
+        return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -191,15 +213,6 @@ class KafkaProcess(BrokerProcess):
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.backoff.ms": "100",
         }
-        if self._synced:
-            settings["log.flush.interval.messages"] = "1"
-        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
-        (self._directory / "server.properties").write_text(lines, encoding="ascii")
-        subprocess.run(
-            [*java(), "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", str(self._properties())],
-            check=True,
-            capture_output=True,
-        )
 
     def _command(self) -> list[str]:
         gc_log = f"-Xlog:gc*:file={self._directory}/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M"
