@@ -112,6 +112,10 @@ class BlobStorage:
         """A tablet's own view: its commands go to the groups of its history."""
         return TabletStorage(self, info)
 
+    def unconfirmed_s(self, group_id: int) -> float:
+        """For how long it has not been confirmed that no other node has taken over tablets of a group; 0 where none may."""
+        return 0.0 if self.confirmations is None else self.confirmations.unconfirmed_s(group_id)
+
     async def move_vdisk(self, config: GroupConfig, order: int) -> None:
         """Take a new configuration of a group, in which VDisk `order` is on another disk."""
         self._configs[config.id] = config

@@ -130,7 +130,7 @@ class RunningCluster:
         def look() -> int:
             for number in self.nodes:
                 shown = self.readiness(number)
-                if shown.get("role") == "active" and shown["status"] == "ready":
+                if shown.get("role") == "active" and shown["phase"] == "serving":
                     return number
             return 0
 

@@ -49,9 +49,20 @@ def replace_lost_machine(cluster: RunningCluster, number: int) -> None:
     assert nodes(cluster)[f"n{number}"]["node"] == before
 
 
+def take_out_disk_of_leader(cluster: RunningCluster) -> None:
+    """The node that leads is not ready either while a disk of it is out: who restarts one node after another waits for it."""
+    active = cluster.active()
+    disk = cluster.directory / f"n{active}" / "disk0"
+    away = disk.rename(disk.with_name("away"))
+    until("it is ready", lambda: any("is out" in reason for reason in cluster.readiness(active).get("reasons", ())))
+    away.rename(disk)
+    cluster.wait_ready(active)
+
+
 def test_nodes_disks_machines_and_etcd_are_replaced(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         cluster.use("produce", "t", "first")
+        take_out_disk_of_leader(cluster)
         cluster.start(4)
         left = replace_lost_disk(cluster)
         # A node at another address is found there, and the group has a copy on it: it serves without another.

@@ -241,7 +241,7 @@ class ClusterNode:
             self._peers,
             can_start=self._can_start,
             start=self._start_broker,
-            unconfirmed_s=self._unconfirmed_s,
+            unconfirmed_s=lambda: self._storage.unconfirmed_s(self._options.group),
             on_standby=self._stand_by,
         )
         self._member = await self._new_member()
@@ -303,11 +303,6 @@ class ClusterNode:
         confirming = asyncio.create_task(storage.confirmations.run(), name="cluster-confirm")
         self._closing.push_async_callback(_cancel, [confirming])
         return storage
-
-    def _unconfirmed_s(self) -> float:
-        """For how long the storage has not confirmed the tablets of the broker."""
-        confirmations = self._storage.confirmations
-        return 0.0 if confirmations is None else confirmations.unconfirmed_s(self._options.group)
 
     def _observe_standby(self) -> Observatory:
         """What is measured of this node while it runs no broker."""
@@ -376,6 +371,7 @@ class ClusterNode:
         observatory = Observatory(clock=self._clock)
         observatory.role = "active"
         observatory.interconnect = self._interconnect
+        observatory.disk_troubles = self._groups.troubles
         observatory.cluster_troubles = self._cluster_troubles
         observatory.watch_loop()
         host = BrokerHost(

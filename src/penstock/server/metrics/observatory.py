@@ -64,6 +64,9 @@ class Observatory:
         self.phase = STARTING
         self.role = ""  # of this node in its cluster, if it is part of one
         self.standby_trouble: Callable[[], list[str]] | None = None  # of a node that only stores: why it is not ready
+        self.disk_troubles: Callable[[], Sequence[str]] = (
+            tuple  # of a cluster's disks here: others must not stop before they serve
+        )
         self.cluster_troubles: Callable[[], Sequence[str]] = tuple  # with other nodes, or what they agree by
         self.started_s = clock.wall()
         self.probe = HttpProbe()  # of the HTTP listener
@@ -183,6 +186,7 @@ class Observatory:
         missing = sorted(self.sources.expected - self.sources.listeners.keys())
         if missing:
             reasons.append(f"not listening: {', '.join(missing)}")
+        reasons += self.disk_troubles()
         reasons += (f"the {name} listener does not answer: {why}" for name, why in self.sources.silent_listeners().items())
         return reasons
 
