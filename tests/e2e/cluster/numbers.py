@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -93,20 +94,22 @@ def write_more(bootstrap: str, messages: int) -> None:
     assert producer.flush(60) == 0
 
 
-def check_numbers(writer: Writer, bootstrap: str) -> None:
-    """Everything that was acknowledged is there, once and in order."""
+def check_numbers(writer: Writer, bootstrap: str) -> int:
+    """Everything that was acknowledged so far is there, once and in order; how many messages that is."""
+    acknowledged = {partition: list(told) for partition, told in writer.acknowledged.items()}
     for partition, read in read_all(bootstrap).items():
         assert len(set(read)) == len(read), f"a message of partition {partition} is there twice"
-        assert set(writer.acknowledged[partition]) <= set(read), f"an acknowledged message of partition {partition} is lost"
+        assert set(acknowledged[partition]) <= set(read), f"an acknowledged message of partition {partition} is lost"
         assert read == sorted(read)
+    return sum(map(len, acknowledged.values()))
 
 
 def read_all(bootstrap: str) -> dict[int, list[int]]:
-    """Every message of the topic by partition, read by a group of one member."""
+    """Every message of the topic by partition, read by a new group of one member."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "reader",
+            "group.id": f"reader-{uuid4()}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "log_level": 0,

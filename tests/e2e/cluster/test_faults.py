@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 PAUSES = Path("build/cluster-pauses.md")
 ETCD = 4  # its machine
 MINUTE_S = 60.0
-REFILL_S = 120.0  # a refill leaves most of the time to others, and machines of tests are busy
+REFILL_S = 600.0  # a refill leaves most of the time to others, and machines of tests are busy
 ROUNDS_WITHOUT_LONG = 5  # of so many rounds, the last has the faults of a minute
 REQUEST_TIMEOUT_MS = 3_000  # of the client; the default of 30 s would be most of every pause in which no FIN comes
 
@@ -233,7 +233,8 @@ def run_rounds(directory: Path, rounds: int, length_s: float, chosen: Callable[[
                 (faults.all | faults.long)[name]()
                 faults.mend()
                 pauses[name].append(writer.longest_pause())
-                log.info("%6.2f s: %s; %d acknowledged", pauses[name][-1], name, len(writer.acknowledged))
+                log.info("%6.2f s: %s", pauses[name][-1], name)
+            log.info("round %d: %d messages acknowledged, none lost or doubled", number, check_numbers(writer, cluster.bootstrap))
         writer.end()
         cluster.active()
         check_numbers(writer, cluster.bootstrap)
