@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from bench.measure import Row, Setting, limit_row
-from penstock.cli.record_batch import Record, encode_batch
+from penstock.client.record_batch import Record, encode_batch
 from penstock.core.checksum import crc32c
 from penstock.core.record_compression import LZ4, NONE, compress_like
 

@@ -18,7 +18,7 @@ from penstock.cli.connection import (
     Kind,
 )
 from penstock.cli.failure import usage
-from penstock.cli.sizes import duration_ms, size_bytes
+from penstock.client.units import topic_setting
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import CommandClient
@@ -145,16 +145,7 @@ def pair(text: str) -> tuple[str, str]:
 def topic_config(text: str) -> tuple[str, str]:
     """`name=value` of a topic's configuration; values of .ms keys may be durations, those of bytes keys sizes."""
     name, value = pair(text)
-    if value == "unlimited" and name.startswith("retention."):
-        return name, "-1"
-    try:
-        if name.endswith(".ms"):
-            return name, str(duration_ms(value))
-        if name.endswith("bytes"):
-            return name, str(size_bytes(value))
-    except ValueError:
-        pass  # a plain number, or what the node will refuse with its reason
-    return name, value
+    return name, topic_setting(name, value)
 
 
 topic_config.__name__ = "configuration"  # as argparse names it when there is something wrong with one

@@ -17,7 +17,7 @@ from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import CommandClient
-    from penstock.cli.sign_in import Identity
+    from penstock.client.identity import Identity
 
 Kind = Literal["bootstrap", "http", "stream"]
 
@@ -35,8 +35,6 @@ PROFILE_VARIABLE: Final = "PENSTOCK_PROFILE"
 USER_VARIABLE: Final = "PENSTOCK_USER"
 PASSWORD_VARIABLE: Final = "PENSTOCK_PASSWORD"
 TLS_CA_VARIABLE: Final = "PENSTOCK_TLS_CA"
-BROKER_RESOURCE: Final = 4
-LISTENERS_KEY: Final = "penstock.listeners"
 
 
 class Connection:
@@ -73,7 +71,7 @@ class Connection:
 
     def identity(self) -> Identity:
         """The user to sign in as, if any, and the certificates to trust."""
-        from penstock.cli.sign_in import Identity
+        from penstock.client.identity import Identity
 
         saved = self._profile
         tls_ca = self._arguments.tls_ca or self._variables.get(TLS_CA_VARIABLE) or (saved.tls_ca if saved else None)
@@ -106,9 +104,12 @@ class Connection:
 
     def _ask(self, bootstrap: str, kind: Kind) -> str:
         """The address of a listener, by the configuration of the node that serves."""
+        from penstock.client.listeners import find_listeners
+        from penstock.kafka.client import finish
+
         try:
             with self._client(bootstrap) as client:
-                listeners = client.retry(lambda: _listeners(client))
+                listeners = finish(find_listeners(client.coroutines))
         except PenstockError as error:
             failure = as_command_error(error)
             raise CommandError(f"{failure}; or give --{kind}", failure.exit_code) from error
@@ -139,19 +140,3 @@ def read_password(option: str, file: str) -> str:
         return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise usage(f"{option}: {file} cannot be read: {error}") from error
-
-
-def _listeners(client: CommandClient) -> dict[str, str]:
-    from penstock.kafka.client import RequestRefusedError
-    from penstock.kafka.protocol import configs, keys
-
-    node = client.metadata([]).controller_id
-    resource = configs.DescribeConfigsResource(
-        resource_type=BROKER_RESOURCE, resource_name=str(node), configuration_keys=[LISTENERS_KEY]
-    )
-    request = configs.DescribeConfigsRequest(resources=[resource])
-    (answer,) = client.node_call(node, keys.DESCRIBE_CONFIGS, request, configs.DescribeConfigsResponse).results
-    if answer.error_code:
-        raise RequestRefusedError(f"the configuration of node {node}", answer.error_code, answer.error_message)
-    pairs = (item.partition("=") for config in answer.configs for item in (config.value or "").split(","))
-    return {name: address for name, _, address in pairs}

@@ -28,7 +28,7 @@ from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import CommandClient
-    from penstock.cli.record_batch import Record
+    from penstock.client.record_batch import Record
     from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
     Found = list[tuple[int, Record]]

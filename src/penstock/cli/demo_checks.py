@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from penstock.cli.consumer import Consumer
 from penstock.cli.demo_pipeline import LATE_MS, WINDOW_MS
 from penstock.cli.demo_traffic import PATIENCE_S, Sender, SlowReader
-from penstock.cli.group_view import coordinator, positions
+from penstock.cli.group_view import positions
 from penstock.cli.kafka_client import CommandClient
 from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, list_offsets
-from penstock.cli.record_batch import Record
+from penstock.client.record_batch import Record
 
 
 class Verdict(NamedTuple):
@@ -114,7 +114,7 @@ def check_positions(bootstrap: str, topic: str, group: str, reader: SlowReader) 
     """The group is where its member was told that it is."""
     known = dict(reader.positions)  # first: the reader goes on meanwhile
     with _client(bootstrap) as client:
-        stored = positions(client, coordinator(client, group), group)
+        stored = positions(client, group)
         described = client.topic(topic)
         ends = list_offsets(client, described, dict.fromkeys(chosen_partitions(described, None), LATEST))
     lost = sum(max(0, offset - stored.get((topic, number), 0)) for number, offset in known.items())

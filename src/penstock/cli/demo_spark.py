@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.cli.demo_pipeline import TABLE_PIPELINE, TOTALS_PIPELINE, table_format, write_files
 from penstock.cli.failure import CommandError
-from penstock.cli.group_view import coordinator, positions
+from penstock.cli.group_view import positions
 from penstock.cli.kafka_client import CommandClient
 
 CATCH_UP_S: Final = 240.0
@@ -114,5 +114,5 @@ class DemoSpark:
         self._process.wait()
 
     def _committed(self, consumer: str) -> int:
-        offsets = positions(self._client, coordinator(self._client, consumer), consumer)
+        offsets = positions(self._client, consumer)
         return sum(offset for (topic, _), offset in offsets.items() if topic == self._topic)

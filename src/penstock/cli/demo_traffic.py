@@ -16,9 +16,9 @@ from penstock.cli.demo_shop import shop_events
 from penstock.cli.failure import CommandError, as_command_error
 from penstock.cli.group_view import coordinator
 from penstock.cli.kafka_client import CommandClient
-from penstock.cli.message_input import MessageDraft
 from penstock.cli.producer import Producer
-from penstock.cli.record_batch import Record
+from penstock.client.messages import MessageDraft
+from penstock.client.record_batch import Record
 from penstock.core.errors import PenstockError
 from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import keys, offsets

@@ -48,7 +48,7 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
         if group is None:
             raise _absent(name)
         assigned = {place for member in group.members for place in member.places}
-        described.append((group, lags(client, positions(client, node, name), assigned)))
+        described.append((group, lags(client, positions(client, name), assigned)))
     if output.as_json:
         output.document([_document(group, group_lags) for group, group_lags in described])
         return ExitCode.OK
@@ -81,7 +81,7 @@ def reset(client: CommandClient, arguments: Namespace, output: Output) -> int:
     group = find_group(client, node, name)
     if group is not None and group.state not in NO_STATES:
         raise CommandError(f"group {name!r} has members, which would overwrite the reset ({group.state}); stop them first")
-    moves = _moves(client, arguments, positions(client, node, name))
+    moves = _moves(client, arguments, positions(client, name))
     if arguments.yes:
         commit(client, node, name, {(move.topic, move.partition): move.to for move in moves})
     if output.as_json:

@@ -117,25 +117,9 @@ def find_group(client: CommandClient, node: int, name: str) -> GroupView | None:
     return _find_classic(client, node, name)
 
 
-def positions(client: CommandClient, node: int, name: str) -> dict[Place, int]:
-    """Every position of a group."""
-
-    def ask() -> dict[Place, int]:
-        group_request = offsets.OffsetFetchRequestGroup(group_id=name, topics=None)
-        request = offsets.OffsetFetchRequest(groups=[group_request])
-        (group,) = client.node_call(node, keys.OFFSET_FETCH, request, offsets.OffsetFetchResponse).groups
-        if group.error_code:
-            raise RequestRefusedError(f"group {name!r}", group.error_code)
-        committed = {}
-        for topic in group.topics:
-            for item in topic.partitions:
-                if item.error_code:
-                    raise RequestRefusedError(f"partition {item.partition_index} of {topic.name!r}", item.error_code)
-                if item.committed_offset >= 0:
-                    committed[topic.name, item.partition_index] = item.committed_offset
-        return committed
-
-    return client.retry(ask)
+def positions(client: CommandClient, name: str) -> dict[Place, int]:
+    """Every committed offset of a group."""
+    return {(place.topic, place.partition): offset for place, offset in client.committed(name).items()}
 
 
 def lags(client: CommandClient, committed: Mapping[Place, int], assigned: set[Place]) -> list[Lag]:

@@ -6,13 +6,14 @@ from typing import Final
 
 from penstock import __version__
 from penstock.cli.failure import CommandError, usage
-from penstock.cli.sign_in import Identity
+from penstock.client.identity import Identity
 from penstock.kafka.client import (
     AddressError,
     BlockingClient,
     ClientOptions,
     RequestRefusedError,
     SettingNames,
+    TopicInfo,
     parse_addresses,
 )
 from penstock.kafka.protocol import errors
@@ -61,3 +62,9 @@ class CommandClient(BlockingClient):
             return topic
 
         return self.retry(ask)
+
+    def topic_info(self, topic: MetadataResponseTopic) -> TopicInfo:
+        """The same topic, with the addresses of its leaders."""
+        nodes = self.coroutines.nodes
+        leaders = {item.partition_index: nodes[item.leader_id] for item in topic.partitions}
+        return TopicInfo(topic.name or "", topic.topic_id, dict(sorted(leaders.items())))

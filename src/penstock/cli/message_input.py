@@ -8,10 +8,11 @@ import json
 import os
 import select
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.cli.client_options import INT64_MAX
 from penstock.cli.failure import usage
+from penstock.client.messages import MessageDraft, encoded
 
 READ_BYTES: Final = 1 << 16
 CHUNK_BYTES: Final = 1 << 20  # what is handed on at once, however much more there is
@@ -22,16 +23,6 @@ _JSON_KEYS: Final = frozenset(
 )
 
 Headers = tuple[tuple[str, bytes | None], ...]
-
-
-class MessageDraft(NamedTuple):
-    """A message to be written; None for the partition or time leaves the choice to the producer."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
 
 
 def read_pieces(fd: int, delimiter: bytes) -> Iterator[list[bytes]]:
@@ -80,9 +71,10 @@ class InputFormat:
         self._number += 1
         try:
             draft = self._read(piece)
-            if self._encode is None or draft.value is None:
+            value = encoded(draft.value)
+            if self._encode is None or value is None:
                 return draft
-            return draft._replace(value=self._encode(draft.value))
+            return draft._replace(value=self._encode(value))
         except ValueError as error:
             raise usage(f"message {self._number} of the input: {error}") from None
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.cli.client_options import separator
-from penstock.cli.record_batch import Record
+from penstock.client.record_batch import Record
 
 FIELDS: Final = ("partition", "offset", "time", "headers", "key", "value")
 FORMATS: Final = ("text", "json", "hex")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.cli.client_options import INT64_MAX
-from penstock.cli.sizes import duration_ms
+from penstock.client.units import duration_ms
 
 if TYPE_CHECKING:
     from penstock.cli.kafka_client import CommandClient

@@ -11,8 +11,9 @@ from penstock.cli.client_options import add_registry_option, http_options, make_
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error
-from penstock.cli.message_input import FORMATS, InputFormat, MessageDraft, read_pieces
+from penstock.cli.message_input import FORMATS, InputFormat, read_pieces
 from penstock.cli.output import Output, Progress
+from penstock.client.messages import MessageDraft
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:

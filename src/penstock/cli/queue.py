@@ -11,7 +11,8 @@ from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.http_api import HttpApi, make_api
 from penstock.cli.output import Output
-from penstock.cli.sizes import duration_ms, shown_duration
+from penstock.cli.sizes import shown_duration
+from penstock.client.units import duration_ms
 
 PAGE = 500
 

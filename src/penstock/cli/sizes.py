@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_DURATION: Final = re.compile(r"([0-9]+)(ms|s|m|h|d)")
-_SIZE: Final = re.compile(r"([0-9]+)([kKMGT])(iB|B)")
-_POWERS: Final = "_KMGT"
-_UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def shown_bytes(size: float) -> str:
@@ -30,23 +25,3 @@ def shown_duration(duration_s: float) -> str:
         if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts[:2]) or "0 s"
-
-
-def size_bytes(text: str) -> int:
-    """A size such as 512KiB, 10GiB or 5GB, in bytes; ValueError if it is none."""
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 512KiB, 10GiB or 5GB")
-    step, power = 1024 if match[3] == "iB" else 1000, _POWERS.index(match[2].upper())
-    return int(match[1]) * int(step**power)
-
-
-def duration_ms(text: str) -> int:
-    """A stretch of time such as 90s, 15m or 7d, in milliseconds; ValueError if it is none."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a time such as 90s, 15m or 7d")
-    return int(match[1]) * _UNIT_MS[match[2]]
-
-
-duration_ms.__name__ = "time"  # as argparse names it when there is something wrong with one

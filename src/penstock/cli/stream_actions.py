@@ -17,40 +17,29 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.message_input import read_pieces
 from penstock.cli.output import Output, Progress
-from penstock.cli.sign_in import Identity
+from penstock.client.stream_calls import StreamCalls
+from penstock.core.errors import ConfigError
 
 CHUNK_BYTES: Final = 1 << 20
 STANDARD_INPUT: Final = 0
 LINES_AT_ONCE: Final = 500
-MESSAGE_BYTES_MAX: Final = 64 << 20
-INLINE_HEADER: Final = "penstock-inline-bytes"
-INLINE_BYTES: Final = 1 << 20  # more is not for a terminal
 CONNECTED_S: Final = 2.0  # what has lasted so long was a connection
 RETRY_S: Final = 0.2
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def run_action(arguments: argparse.Namespace, output: Output) -> int:
     """Carry out one subcommand; what gRPC says went wrong is told to a person."""
     try:
         import grpc
-
-        from penstock import minitoolstream as protos
     except ModuleNotFoundError as error:
         raise CommandError(f"{error.name} is not installed; run: pip install 'penstock[stream]'", ExitCode.USAGE) from error
     connection = Connection(arguments)
     address = connection.address("stream")
-    options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.max_send_message_length", MESSAGE_BYTES_MAX)]
-    identity = connection.identity()
-    if identity.tls_ca is None:
-        channel: Any = grpc.insecure_channel(address, options=options)
-    else:
-        credentials = grpc.ssl_channel_credentials(Path(identity.tls_ca).read_bytes())
-        channel = grpc.secure_channel(address, credentials, options=options)
-    metadata = _metadata(identity, address)
     try:
-        with channel:
-            ACTIONS[arguments.action](Calls(channel, protos, arguments.timeout, metadata), arguments, output)
+        with StreamCalls(address, connection.identity(), arguments.timeout, tls_name="--tls-ca") as calls:
+            ACTIONS[arguments.action](calls, arguments, output)
+    except ConfigError as error:
+        raise usage(str(error)) from error
     except grpc.RpcError as error:
         unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         exit_code = ExitCode.NO_CONNECTION if unreachable else ExitCode.FAILED
@@ -62,56 +51,7 @@ def run_action(arguments: argparse.Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def _metadata(identity: Identity, address: str) -> list[tuple[str, str]]:
-    """Who the command is, with every call. A password goes over a network only within TLS."""
-    inline = [(INLINE_HEADER, str(INLINE_BYTES))]
-    if identity.user is None:
-        return inline
-    if identity.tls_ca is None and address.rpartition(":")[0].strip("[]") not in LOOPBACK:
-        raise usage(f"the password of {identity.user!r} is not sent to {address} without TLS; give --tls-ca")
-    token = base64.b64encode(f"{identity.user}:{identity.password}".encode()).decode()
-    return [("authorization", f"Basic {token}"), *inline]
-
-
-class Calls:
-    """The calls of both services."""
-
-    def __init__(self, channel: Any, protos: Any, timeout_s: float, metadata: list[tuple[str, str]]) -> None:
-        self._channel = channel
-        self.protos = protos
-        self._timeout_s = timeout_s
-        self._metadata = metadata
-
-    def ask(self, method: str, answer: str, **fields: Any) -> Any:
-        """A call with one answer."""
-        call = self._call(self._channel.unary_unary, method, answer)
-        return call(self._request(method, fields), timeout=self._timeout_s, metadata=self._metadata)
-
-    def stream(self, method: str, answer: str, *, timeout_s: float | None = None, **fields: Any) -> Iterator[Any]:
-        """A call with many answers."""
-        call = self._call(self._channel.unary_stream, method, answer)
-        yield from call(self._request(method, fields), timeout=timeout_s, metadata=self._metadata)
-
-    def upload(self, requests: Iterator[Any]) -> Any:
-        """A payload in chunks. It may take however long."""
-        return self._call(self._channel.stream_unary, "IngressService/Upload", "PublishResponse")(
-            requests, metadata=self._metadata
-        )
-
-    def _request(self, method: str, fields: dict[str, Any]) -> Any:
-        name = method.rpartition("/")[2]
-        named = {"AckMessage": "AckRequest"}.get(name, f"{name}Request")
-        return self.protos.message(named)(**fields)
-
-    def _call(self, kind: Any, method: str, answer: str) -> Any:
-        return kind(
-            f"/{self.protos.PACKAGE}.{method}",
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=self.protos.message(answer).FromString,
-        )
-
-
-def _publish(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _publish(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     headers = dict(arguments.header)
     if arguments.files:
         for path in arguments.files:
@@ -123,7 +63,7 @@ def _publish(calls: Calls, arguments: argparse.Namespace, output: Output) -> Non
             sys.stdout.flush()  # a program that writes one line at a time waits for its sequence number
 
 
-def _publish_lines(calls: Calls, subject: str, lines: list[bytes], headers: dict[str, str], output: Output) -> None:
+def _publish_lines(calls: StreamCalls, subject: str, lines: list[bytes], headers: dict[str, str], output: Output) -> None:
     messages = [calls.protos.PublishRequest(subject=subject, data=line, headers=headers) for line in lines]
     answer = calls.ask("IngressService/PublishBatch", "PublishBatchResponse", messages=messages)
     for result in answer.results:
@@ -132,7 +72,7 @@ def _publish_lines(calls: Calls, subject: str, lines: list[bytes], headers: dict
         _tell_published(result, output)
 
 
-def _publish_file(calls: Calls, subject: str, path: Path, headers: dict[str, str], output: Output) -> None:
+def _publish_file(calls: StreamCalls, subject: str, path: Path, headers: dict[str, str], output: Output) -> None:
     progress = Progress(shown=True)
     size = path.stat().st_size
 
@@ -157,7 +97,7 @@ def _tell_published(published: Any, output: Output) -> None:
         output.line(str(published.sequence))
 
 
-def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _fetch(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     if arguments.durable is None:
         if arguments.ack:
             raise CommandError("--ack needs --durable, the consumer that acknowledges", ExitCode.USAGE)
@@ -187,7 +127,7 @@ def _fetch(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
             )
 
 
-def _follow(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _follow(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     """A node that is gone may come back within the timeout; what was shown is not shown again."""
     import grpc
 
@@ -232,7 +172,7 @@ def _show(message: Any, output: Output) -> None:
     output.line(f"{message.sequence}\t{message.subject}\t{text}")
 
 
-def _download(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _download(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     progress = Progress(shown=True)
     done = 0
     with _replacing(arguments.file) as file:
@@ -264,7 +204,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
-def _consumers(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _consumers(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     subject = arguments.subject
     last = calls.ask("EgressService/GetLastSequence", "GetLastSequenceResponse", subject=subject).last_sequence
     consumers = calls.ask("EgressService/GetConsumers", "GetConsumersResponse", subject=subject).consumers
@@ -279,7 +219,7 @@ def _consumers(calls: Calls, arguments: argparse.Namespace, output: Output) -> N
         output.rows(("consumer", "subject", "last sequence", "of"), rows)
 
 
-def _ack(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _ack(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     calls.ask(
         "EgressService/AckMessage",
         "AckResponse",
@@ -291,7 +231,7 @@ def _ack(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
     output.say(f"{arguments.durable} has acknowledged {arguments.subject} at least up to {arguments.sequence}")
 
 
-def _configure(calls: Calls, arguments: argparse.Namespace, output: Output) -> None:
+def _configure(calls: StreamCalls, arguments: argparse.Namespace, output: Output) -> None:
     calls.ask(
         "EgressService/ConfigureConsumer",
         "ConfigureConsumerResponse",
@@ -304,7 +244,7 @@ def _configure(calls: Calls, arguments: argparse.Namespace, output: Output) -> N
     output.say(f"{arguments.durable} of {arguments.subject} is configured")
 
 
-ACTIONS: Final[dict[str, Callable[[Calls, argparse.Namespace, Output], None]]] = {
+ACTIONS: Final[dict[str, Callable[[StreamCalls, argparse.Namespace, Output], None]]] = {
     "publish": _publish,
     "fetch": _fetch,
     "follow": _follow,

@@ -11,9 +11,10 @@ import pytest
 
 from penstock.cli.client_options import separator
 from penstock.cli.failure import CommandError
-from penstock.cli.message_input import InputFormat, MessageDraft, read_pieces
+from penstock.cli.message_input import InputFormat, read_pieces
 from penstock.cli.message_output import message_format, renderer
-from penstock.cli.record_batch import Record
+from penstock.client.messages import MessageDraft
+from penstock.client.record_batch import Record
 
 RECORD = Record(7, 1_700_000_000_123, b"k\xff", b"v", (("a", b"1"), ("b", None)))
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.kernels
-from penstock.cli.record_batch import Record, Source, encode_batch
+from penstock.client.record_batch import Record, Source, encode_batch
 from penstock.core.checksum import crc32c
 from penstock.core.record_format import FROM_STREAMS, FROM_YDB, FROM_YT
 from penstock.kernels import arrow_decode

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from penstock.kafka.client.address import DEFAULT_PORT, Address, AddressError, parse_addresses
 from penstock.kafka.client.blocking import BlockingClient, BlockingConnection
-from penstock.kafka.client.client import EARLIEST, LATEST, NO_OFFSET, KafkaClient, TopicInfo, TopicPartition
+from penstock.kafka.client.client import EARLIEST, GROUP, LATEST, NO_OFFSET, KafkaClient, TopicInfo, TopicPartition
 from penstock.kafka.client.connection import FRAME_BYTES_MAX, ReceiveBuffer, SentRequest
 from penstock.kafka.client.errors import BrokerRefusedError, BrokerUnreachableError, RequestRefusedError, is_retriable
+from penstock.kafka.client.network import BlockingNetwork, Network, finish
 from penstock.kafka.client.options import ClientOptions, ClientSecurity, SettingNames
 from penstock.kafka.client.transactions import OpenTransaction, ProducerClient, ProducerIdentity
 
@@ -17,17 +18,20 @@ __all__ = [
     "DEFAULT_PORT",
     "EARLIEST",
     "FRAME_BYTES_MAX",
+    "GROUP",
     "LATEST",
     "NO_OFFSET",
     "Address",
     "AddressError",
     "BlockingClient",
     "BlockingConnection",
+    "BlockingNetwork",
     "BrokerRefusedError",
     "BrokerUnreachableError",
     "ClientOptions",
     "ClientSecurity",
     "KafkaClient",
+    "Network",
     "OpenTransaction",
     "ProducerClient",
     "ProducerIdentity",
@@ -37,6 +41,7 @@ __all__ = [
     "SettingNames",
     "TopicInfo",
     "TopicPartition",
+    "finish",
     "is_retriable",
     "parse_addresses",
 ]

@@ -58,7 +58,8 @@ class BlockingClient:
     """As `ProducerClient`, for one thread at a time."""
 
     def __init__(self, options: ClientOptions) -> None:
-        self._client = ProducerClient(options, BlockingNetwork())
+        self._client = self.coroutines = ProducerClient(options, BlockingNetwork())
+        "The same client, for code that is written as coroutines: `finish` runs them."
         self.options = options
         self.close = self._client.close
         self.forget = self._client.forget
@@ -123,6 +124,10 @@ class BlockingClient:
     ) -> dict[TopicPartition, int]:
         """Return the first offset from a time on (in ms), or EARLIEST or LATEST, of each partition; NO_OFFSET for none."""
         return finish(self._client.offsets(wanted, committed=committed, topics=topics))
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return every committed offset of a consumer group."""
+        return finish(self._client.committed(group))
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets of a consumer group that has no members."""

@@ -24,6 +24,9 @@ from penstock.kafka.protocol.offsets import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
 )
 
 EARLIEST: Final = -2
@@ -65,9 +68,10 @@ class KafkaClient:
 
     def __init__(self, options: ClientOptions, network: Network) -> None:
         self.options = options
-        self._network = network
+        self.network = network
         self._connections: dict[Address, Connection] = {}
-        self._nodes: dict[int, Address] = {}
+        self.nodes: dict[int, Address] = {}
+        "The nodes by their ids, as the last metadata named them."
         self._coordinators: dict[tuple[int, str], Address] = {}
 
     def close(self) -> None:
@@ -80,7 +84,7 @@ class KafkaClient:
         """Return the connection to one node, opened if there is none."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = await Connection.open(address, self.options, self._network)
+            connection = await Connection.open(address, self.options, self.network)
             existing = self._connections.setdefault(address, connection)
             if existing is not connection:
                 connection.close()  # another task was quicker
@@ -96,7 +100,7 @@ class KafkaClient:
     async def any_node(self) -> Connection:
         """Return a connection to the first node that can be reached."""
         failures: list[BrokerUnreachableError] = []
-        for address in dict.fromkeys([*self._connections, *self._nodes.values(), *self.options.bootstrap]):
+        for address in dict.fromkeys([*self._connections, *self.nodes.values(), *self.options.bootstrap]):
             try:
                 return await self.connect(address)
             except BrokerUnreachableError as error:
@@ -107,9 +111,9 @@ class KafkaClient:
 
     async def node(self, node_id: int) -> Connection:
         """Return a connection to a node that the last metadata named."""
-        if node_id not in self._nodes:
+        if node_id not in self.nodes:
             raise RequestRefusedError(f"node {node_id}", errors.LEADER_NOT_AVAILABLE)
-        return await self.connect(self._nodes[node_id])
+        return await self.connect(self.nodes[node_id])
 
     async def call(self, key: int, request: Message, response: type[R]) -> R:
         """Send a request that any node serves, in one attempt."""
@@ -128,31 +132,31 @@ class KafkaClient:
         """Send a request on a connection of this client, in one attempt; a connection that fails is forgotten."""
         try:
             return await connection.call(key, request, response, version=version, wait_s=wait_s)
-        except PenstockError:
+        except BaseException:  # also when cancelled between a request and its reply, which closes it
             if self._connections.get(connection.address) is connection:
                 self.forget(connection.address)
             raise
 
     async def retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat until it succeeds, fails for good, or the api timeout is over. Not for what must not happen twice."""
-        started = self._network.monotonic()
+        started = self.network.monotonic()
         deadline = started + self.options.api_timeout_s
         pause_s = RETRY_PAUSE_S
         while True:
             try:
                 return await attempt()
             except PenstockError as error:
-                is_over = self._network.monotonic() + pause_s >= deadline
-                waited_s = self._network.monotonic() - started
+                is_over = self.network.monotonic() + pause_s >= deadline
+                waited_s = self.network.monotonic() - started
                 if is_over or not is_retriable(error) or not self._waits_out(error, waited_s):
                     raise
                 _log.info("retrying: %s", error)
-            await self._network.sleep(pause_s)
+            await self.network.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_PAUSE_MAX_S)
 
     def _waits_out(self, error: PenstockError, waited_s: float) -> bool:
         """Whether an unreachable cluster is worth waiting for."""
-        if self._nodes or not isinstance(error, BrokerUnreachableError):
+        if self.nodes or not isinstance(error, BrokerUnreachableError):
             return True
         return self.options.waits_for_first_node and waited_s < self.options.first_node_timeout_s
 
@@ -161,7 +165,7 @@ class KafkaClient:
         requested = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
         reply = await self.call(keys.METADATA, request, MetadataResponse)
-        self._nodes = {broker.node_id: Address(broker.host, broker.port) for broker in reply.brokers}
+        self.nodes = {broker.node_id: Address(broker.host, broker.port) for broker in reply.brokers}
         return reply
 
     async def topics(self, names: Iterable[str] | None) -> dict[str, TopicInfo]:
@@ -171,7 +175,7 @@ class KafkaClient:
         for attempt in range(UNKNOWN_TOPIC_TRIES):
             if all(name in topics for name in requested or ()):
                 break
-            await self._network.sleep(RETRY_PAUSE_S * 2**attempt)
+            await self.network.sleep(RETRY_PAUSE_S * 2**attempt)
             topics = await self.known_topics(requested)
         for name in requested or ():
             if name not in topics:
@@ -194,9 +198,9 @@ class KafkaClient:
             if names is None and topic.is_internal:
                 continue
             for partition in topic.partitions:
-                if partition.leader_id not in self._nodes:
+                if partition.leader_id not in self.nodes:
                     raise RequestRefusedError(f"{topic.name}-{partition.partition_index}", errors.LEADER_NOT_AVAILABLE)
-            leaders = {partition.partition_index: self._nodes[partition.leader_id] for partition in topic.partitions}
+            leaders = {partition.partition_index: self.nodes[partition.leader_id] for partition in topic.partitions}
             topics[topic.name] = TopicInfo(topic.name, topic.topic_id, dict(sorted(leaders.items())))
         return topics
 
@@ -219,6 +223,10 @@ class KafkaClient:
         """Commit offsets of a consumer group that has no members."""
         if offsets:
             await self.retry(lambda: self._commit(group, offsets))
+
+    async def committed(self, group: str) -> dict[TopicPartition, int]:
+        """Return every committed offset of a consumer group."""
+        return await self.retry(lambda: self._committed(group))
 
     async def coordinator(self, kind: int, key: str) -> Connection:
         """Return a connection to the coordinator of a GROUP or a TRANSACTION, which is remembered until a request to it fails."""
@@ -266,6 +274,23 @@ class KafkaClient:
                         raise RequestRefusedError(f"the offsets of {place}", partition.error_code)
                     offsets[place] = partition.offset
         return offsets
+
+    async def _committed(self, group: str) -> dict[TopicPartition, int]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        connection = await self.coordinator(GROUP, group)
+        (answer,) = (await self.call_on(connection, keys.OFFSET_FETCH, request, OffsetFetchResponse)).groups
+        if answer.error_code:
+            self.forget_coordinator(GROUP, group)
+            raise RequestRefusedError(f"group {group!r}", answer.error_code)
+        committed = {}
+        for topic in answer.topics:
+            for item in topic.partitions:
+                place = TopicPartition(topic.name, item.partition_index)
+                if item.error_code:
+                    raise RequestRefusedError(f"the offset of {group!r} in {place}", item.error_code)
+                if item.committed_offset >= 0:
+                    committed[place] = item.committed_offset
+        return committed
 
     async def _commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         topics: dict[str, list[OffsetCommitRequestPartition]] = {}

@@ -1,4 +1,4 @@
-"""Record batches in commands: written, read back, and found damaged."""
+"""Record batches of the client: written, read back, and found damaged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.failure import CommandError
-from penstock.cli.record_batch import Reader, Record, Source, encode_batch
+from penstock.client.record_batch import Reader, Record, Source, encode_batch
 from penstock.core.checksum import crc32c
+from penstock.core.errors import CorruptionError
 from penstock.core.key_hash import murmur2
 from penstock.core.record_compression import decompress
 from penstock.queue import check_batch
@@ -72,7 +72,7 @@ def test_a_batch_cut_off_is_left_for_later() -> None:
 def test_a_damaged_batch_is_never_shown() -> None:
     batch = bytearray(make_batch([b"precious"]))
     batch[-3] ^= 1
-    with pytest.raises(CommandError, match="is corrupt"):
+    with pytest.raises(CorruptionError, match="is corrupt"):
         list(Reader(0).read(memoryview(bytes(batch))))
 
 

@@ -1,4 +1,4 @@
-"""How a command says who it is to a node that asks: TLS if the node speaks it, then a user and a password by SASL."""
+"""How a program says who it is to a node that asks: TLS if the node speaks it, then a user and a password by SASL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRAM: Final = "SCRAM-SHA-256"
 
 
 class Identity(NamedTuple):
-    """Who a command is, and which certificates it trusts. Without a user it says nothing; without certificates it uses no TLS."""
+    """Who a program is, and which certificates it trusts. Without a user it says nothing; without certificates it uses no TLS."""
 
     user: str | None = None
     password: str = ""
