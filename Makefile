@@ -27,16 +27,17 @@ STAMP := .venv/.installed
 # What pip tells: all of it on a terminal, where minutes of silence look like a failure.
 QUIET := $(if $(MAKE_TERMOUT),,--quiet)
 CONSOLE := src/penstock/console/static/index.html
-CODE := $(wildcard src tests bench examples)
+DOCS := src/penstock/console/docs_static/index.html
+CODE := $(wildcard src tests bench examples docs_site)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: always help setup demo test servers coverage check fmt bench sim soak compat pictures dist clean
+.PHONY: always help setup demo test servers coverage check fmt bench sim soak compat pictures docs dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
 
-setup: $(STAMP) $(CONSOLE) ## Make .venv with the package and the tools, if anything changed since the last time
+setup: $(STAMP) $(CONSOLE) $(DOCS) ## Make .venv with the package and the tools, if anything changed since the last time
 
 demo: $(PIP) ## Show what Penstock can do; in a fresh clone the broker first, then Spark is installed and joins
 	@[ -e $(STAMP) ] || { $(FIRST) && $(BIN)/penstock demo --no-spark --seconds 8; }
@@ -88,7 +89,10 @@ compat: setup ## Run the clients' own test suites against a broker (ARGS="aiokaf
 pictures: setup ## Take pictures of every page of the console into docs/images
 	$(BIN)/python -m tests.e2e.console.pictures
 
-dist: setup ## Build the wheel and the source archive into dist/
+docs: setup ## Build the documentation into the package, where a node serves it at /docs, and check its links
+	$(MKDOCS)
+
+dist: setup docs ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 	$(BIN)/python -c "import build_backend as backend; backend.build_sdist('dist')" >/dev/null
 	@ls dist
@@ -147,3 +151,8 @@ $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernel
 # The web console is bundled by node, which comes from a wheel where the machine has none.
 $(CONSOLE): $(STAMP) $(shell find console -type f -not -path '*/node_modules/*' -not -path '*/generated/*')
 	@$(BIN)/python console/bundle.py
+
+# The documentation is built once; `make docs` does it again after a change of pages.
+MKDOCS = @NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs_site/mkdocs.yml
+$(DOCS): | $(STAMP)
+	$(MKDOCS)

@@ -191,9 +191,14 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
                 </>
               )}
             </div>
-            <button type="button" class="button small" onClick={() => openDialog("palette")}>
-              Go to… <kbd>Ctrl-K</kbd>
-            </button>
+            <div class="row">
+              <button type="button" class="button small" onClick={() => openDialog("palette")}>
+                Go to… <kbd>Ctrl-K</kbd>
+              </button>
+              <a class="button small" href="/docs/" target="_blank">
+                Docs
+              </a>
+            </div>
             <Theme />
           </div>
         </div>

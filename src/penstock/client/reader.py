@@ -86,7 +86,7 @@ class TopicReader:
         return {number: self._topic.leaders[number] for number in unfinished}
 
     async def _fetch_all(self) -> list[PartitionData]:
-        """Fetch from every leader, in one attempt. After a failure that may pass, the next attempt knows the leaders anew."""
+        """Fetch from every leader, in one attempt. After a retriable failure, the next attempt uses fresh metadata."""
         wanted = self._wanted()
         leaders = sorted(set(wanted.values()))
         responses: list[PartitionData] = []

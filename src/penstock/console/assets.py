@@ -6,15 +6,14 @@ upgrade is seen at the next reload.
 
 from __future__ import annotations
 
-import gzip
-import re
 from collections.abc import Awaitable, Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
+from penstock.console.asset import Asset
+from penstock.console.docs import mount_docs
 from penstock.core.errors import ConfigError
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -22,20 +21,7 @@ INDEX: Final = "index.html"
 # The first parts of the paths that are pages of the console; everything else below `/` is left to the API and to metrics.
 PAGES: Final = ("topics", "consumers", "queues", "storage", "streams", "pipelines", "settings")
 
-_TYPES: Final = {
-    ".css": "text/css; charset=utf-8",
-    ".html": "text/html; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".woff2": "font/woff2",
-}
 _PREFIX: Final = "/assets"
-_FOR_EVER: Final = "private, max-age=31536000, immutable"
-_CHECKED_EACH_TIME: Final = "no-cache"
-_WITH_DIGEST: Final = re.compile(r"-[\w-]{8}\.\w+$")
-# Fonts are compressed already.
-_COMPRESSED: Final = (".css", ".html", ".js", ".svg", ".txt")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,27 +30,6 @@ class ConsoleMissingError(ConfigError):
     """The package was built without the files of the console."""
 
     code = "console_missing"
-
-
-class Asset:
-    """One file, and how it is answered."""
-
-    def __init__(self, name: str, content: bytes) -> None:
-        self.content = content
-        self._suffix = Path(name).suffix
-        self._cache_control = _FOR_EVER if _WITH_DIGEST.search(name) else _CHECKED_EACH_TIME
-
-    @cached_property
-    def compressed(self) -> bytes | None:
-        """The content packed by gzip, made when it is first asked for."""
-        return gzip.compress(self.content, 6, mtime=0) if self._suffix in _COMPRESSED else None
-
-    def answer(self, request: web.Request) -> web.Response:
-        """The file in the form that the browser takes."""
-        headers = {"Content-Type": _TYPES[self._suffix], "Cache-Control": self._cache_control, "Vary": "Accept-Encoding"}
-        if self.compressed is not None and "gzip" in request.headers.get("Accept-Encoding", ""):
-            return web.Response(body=self.compressed, headers={**headers, "Content-Encoding": "gzip"})
-        return web.Response(body=self.content, headers=headers)
 
 
 def mount(app: web.Application) -> None:
@@ -98,6 +63,7 @@ def mount(app: web.Application) -> None:
             return answer
 
     app.middlewares.append(serve_unknown)
+    mount_docs(app)
     app.router.add_get("/", serve_page)
     app.router.add_get(f"/{{page:{'|'.join(PAGES)}}}{{rest:(?:/.*)?}}", serve_page)
     app.router.add_get(_PREFIX + "/{name:.+}", serve_asset)
@@ -113,5 +79,5 @@ def _read_assets() -> dict[str, Asset]:
         raise ConsoleMissingError(
             f"the console is not built: {STATIC / INDEX} is missing. In a clone, `make setup` builds it; a built wheel has it"
         )
-    names = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.suffix in _TYPES)
+    names = sorted(path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file())
     return {name: Asset(name, (STATIC / name).read_bytes()) for name in names}

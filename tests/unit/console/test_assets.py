@@ -14,7 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from penstock.console import PAGES, mount
-from penstock.console.assets import STATIC, Asset, ConsoleMissingError
+from penstock.console.asset import Asset
+from penstock.console.assets import STATIC, ConsoleMissingError
 
 SOURCE = Path(__file__).resolve().parents[3] / "console"
 SCRIPTS = sorted([*(SOURCE / "src").rglob("*.ts*"), SOURCE / "public/theme.js"])
