@@ -41,7 +41,7 @@ from penstock.broker.other_nodes import LedNodes, OtherNodes
 from penstock.broker.partition_broker import PartitionBroker
 from penstock.broker.partition_status import PartitionStatus
 from penstock.broker.probe import BrokerReading, GroupCount
-from penstock.broker.schema_rules import UnknownSchemaError
+from penstock.broker.schema_rules import RefusedRecordsError
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
@@ -97,6 +97,7 @@ __all__ = [
     "PartitionUnavailableError",
     "Permission",
     "Position",
+    "RefusedRecordsError",
     "RepeatedCredentialError",
     "ResourceKind",
     "Route",
@@ -116,7 +117,6 @@ __all__ = [
     "TopicPartition",
     "UnacceptableCredentialError",
     "UnknownMechanismError",
-    "UnknownSchemaError",
     "UnknownTopicError",
     "UnknownUserError",
     "Users",

@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, NamedTuple
 
 from penstock.blob import Buffer
 from penstock.broker.errors import InvalidTimestampError
-from penstock.broker.schema_rules import AllowedIds, SchemaIds, SchemaRule, UnknownSchemaError
+from penstock.broker.schema_rules import AllowedIds, MissingChecksError, SchemaIds, SchemaRule, UnknownSchemaError
 from penstock.broker.timestamps import TimestampLimits
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
@@ -41,6 +41,7 @@ from penstock.queue import (
     with_append_time,
     with_latest_time,
 )
+from penstock.schemas import ValueCheck
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class _Examination(NamedTuple):
     from_client: bool
     now_ms: int
     allowed_ids: AllowedIds | None
+    checks: Mapping[int, ValueCheck] | None  # of schemas that messages must match; None if their bytes may be anything
 
     def run(self, plain: memoryview | None = None) -> Batch:
         """The batch as it is stored; `plain` are its records without compression, where these are known."""
@@ -120,6 +122,8 @@ class _Examination(NamedTuple):
             times = check_plain_records(batch, plain, needs_keys=route.needs_keys)
         if plain is not None and self.allowed_ids is not None:
             self.allowed_ids.check(plain, 0, batch.messages)
+            if self.checks is not None:
+                self.allowed_ids.check_payloads(plain, 0, batch.messages, self.checks)
         if plain is not None and route.must_recompress(batch):
             assert route.codec is not None
             batch = check_batch(recompressed(batch, plain, route.codec), route.partition.config.batch_bytes_max)
@@ -129,7 +133,7 @@ class _Examination(NamedTuple):
         """The records without compression if the whole examination takes microseconds; None if it is for a thread."""
         batch = self.batch
         codec = batch.codec
-        if self.route.must_recompress(batch):
+        if self.route.must_recompress(batch) or self.checks is not None:
             return None
         if codec == NONE:
             return plain_records_of(batch) if batch.messages <= RECORDS_IN_PLACE else None
@@ -196,6 +200,8 @@ class Intake:
         if not is_plain:
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         if route.schema_rule is not None:
+            if route.schema_rule.decodes:
+                return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
             allowed = self._allowed_ids(route, route.schema_rule)
             try:
                 allowed.check(batch.data, HEADER_SIZE, batch.messages)
@@ -223,6 +229,7 @@ class Intake:
         now_ms = int(self._clock.wall() * 1000) if route.uses_append_time or route.limits is not None else -1
         append_time_ms = now_ms if route.uses_append_time else -1
         allowed_ids = None if route.schema_rule is None else self._allowed_ids(route, route.schema_rule)
+        checks = self._checks(route.schema_rule)
         if from_client:
             check_header(batch)
             # As with `begin_parsed`, a short way for what most batches are.
@@ -232,7 +239,7 @@ class Intake:
                 batch = route.stamped(batch, times, now_ms)
                 partition.enqueue(batch, source or producer_source(batch), outcome)
                 return append_time_ms
-        examination = _Examination(batch, route, from_client, now_ms, allowed_ids)
+        examination = _Examination(batch, route, from_client, now_ms, allowed_ids, checks)
         plain: memoryview | None = None
         must_look = from_client or route.must_look(batch)
         if must_look and (plain := examination.plain_in_place()) is None:
@@ -268,9 +275,12 @@ class Intake:
         """Whether a schema that is not known here may be registered all the same."""
         return self.schema_ids is not None and self.schema_ids.may_be_behind
 
+    def _checks(self, rule: SchemaRule | None) -> Mapping[int, ValueCheck] | None:
+        return None if rule is None or not rule.decodes or self.schema_ids is None else self.schema_ids.checks()
+
     async def _examine_in_thread(self, examination: _Examination) -> Batch:
         try:
-            return await asyncio.get_running_loop().run_in_executor(_threads(), examination.run)
+            return await self._decode(examination)
         except UnknownSchemaError:
             if not self._is_behind:
                 raise
@@ -282,8 +292,19 @@ class Intake:
         assert self.schema_ids is not None, "it was looked at with ids"
         assert rule is not None, "it was looked at with ids"
         await self.schema_ids.catch_up()
-        caught_up = examination._replace(allowed_ids=self._allowed_ids(examination.route, rule))
-        return await asyncio.get_running_loop().run_in_executor(_threads(), caught_up.run)
+        return await self._decode(examination._replace(allowed_ids=self._allowed_ids(examination.route, rule)))
+
+    async def _decode(self, examination: _Examination) -> Batch:
+        """Run an examination in a thread; if it decodes messages, with the checks of all schemas that they name."""
+        run_in_thread = asyncio.get_running_loop().run_in_executor
+        try:
+            return await run_in_thread(_threads(), examination.run)
+        except MissingChecksError as missing:
+            assert self.schema_ids is not None, "it was looked at with ids"
+            assert examination.checks is not None, "only those miss any"
+            loaded = await self.schema_ids.load_checks(missing.schema_ids)
+            checks = {**examination.checks, **loaded}
+        return await run_in_thread(_threads(), examination._replace(checks=checks).run)
 
     def _examine_later(self, partition: Partition, examining: Coroutine[Any, Any, Batch], entry: _Entry) -> None:
         self._lanes.setdefault(partition, deque()).append(entry)

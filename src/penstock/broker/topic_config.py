@@ -178,12 +178,16 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "penstock.schema.validation": ConfigKey(
         "none",
-        _one_of("none", "id"),
+        _one_of("none", "id", "full"),
         "string",
-        "id refuses messages whose value does not begin with the id of a schema that is registered for the topic",
+        "id refuses messages whose value does not begin with the id of a schema that is registered for the topic, full also "
+        "those that do not match it",
     ),
     "confluent.key.schema.validation": ConfigKey(
-        "false", _one_of("true", "false"), "boolean", "whether keys are checked as penstock.schema.validation=id does values"
+        "false",
+        _one_of("true", "false"),
+        "boolean",
+        "whether keys are checked; penstock.schema.validation=full decodes them as well",
     ),
     "confluent.value.schema.validation": ConfigKey(
         "false", _one_of("true", "false"), "boolean", "true is the same as penstock.schema.validation=id"
@@ -269,12 +273,14 @@ class TopicConfig:
     def schema_rule(self) -> SchemaRule | None:
         """Which schemas messages must name; None if they need not."""
         checks_key = self["confluent.key.schema.validation"] == "true"
-        checks_value = self["penstock.schema.validation"] == "id" or self["confluent.value.schema.validation"] == "true"
+        validation = self["penstock.schema.validation"]
+        checks_value = validation != "none" or self["confluent.value.schema.validation"] == "true"
         if not checks_key and not checks_value:
             return None
         return SchemaRule(
             STRATEGIES[self["confluent.key.subject.name.strategy"]] if checks_key else None,
             STRATEGIES[self["confluent.value.subject.name.strategy"]] if checks_value else None,
+            decodes=validation == "full",
         )
 
     @property

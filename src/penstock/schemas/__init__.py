@@ -8,10 +8,11 @@ from penstock.schemas.compatibility import (
     find_conflict,
     is_transitive,
 )
-from penstock.schemas.errors import InvalidSchemaError, MissingLibraryError
+from penstock.schemas.errors import InvalidSchemaError, MissingLibraryError, UnreadableValueError
 from penstock.schemas.incompatibility import Incompatibility
 from penstock.schemas.schema import KINDS, Schema, parse_schema
-from penstock.schemas.value_codec import FRAME_SIZE, UnreadableValueError, ValueCodec, codec_of, framed_value, split_frame
+from penstock.schemas.value_check import ValueCheck, check_of
+from penstock.schemas.value_codec import FRAME_SIZE, ValueCodec, codec_of, framed_value, split_frame
 
 __all__ = [
     "DEFAULT_LEVEL",
@@ -25,7 +26,9 @@ __all__ = [
     "MissingLibraryError",
     "Schema",
     "UnreadableValueError",
+    "ValueCheck",
     "ValueCodec",
+    "check_of",
     "codec_of",
     "find_conflict",
     "framed_value",

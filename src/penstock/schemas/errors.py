@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.errors import InvalidRequestError
+from penstock.core.errors import CorruptionError, InvalidRequestError
 
 
 class InvalidSchemaError(InvalidRequestError):
@@ -15,3 +15,9 @@ class MissingLibraryError(InvalidRequestError):
     """The library that reads schemas of this kind is not installed."""
 
     code = "schema_kind_not_installed"
+
+
+class UnreadableValueError(CorruptionError):
+    """A value does not match its schema."""
+
+    code = "unreadable_value"

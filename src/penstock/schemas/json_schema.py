@@ -35,6 +35,7 @@ class JsonSchema:
 
     def __init__(self, root: Any, draft: str, references: Mapping[str, JsonSchema]) -> None:
         self.root = root
+        self.draft = draft
         self._references = references
         self._hides_siblings = "2019" not in draft and "2020" not in draft  # of a reference
         self._bases: dict[int, str] = {}

@@ -1,9 +1,6 @@
 """Values of topics with schemas, in the framing of Confluent's serializers, from and to what JSON can say.
 
-     0 | id of the schema, 4 bytes | payload
-
-The payload of Protobuf begins with the place of the message in its file: the number of indexes and each of them, as zigzag
-varints, or a single 0 for the first message.
+0 | id of the schema, 4 bytes | payload
 """
 
 from __future__ import annotations
@@ -13,11 +10,9 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from penstock.core.errors import CorruptionError
-from penstock.core.varint import read_varint
 from penstock.schemas.avro_schema import AvroSchema
 from penstock.schemas.avro_text import AvroWriter
-from penstock.schemas.errors import MissingLibraryError
+from penstock.schemas.errors import MissingLibraryError, UnreadableValueError
 from penstock.schemas.schema import Schema
 
 if TYPE_CHECKING:
@@ -25,13 +20,6 @@ if TYPE_CHECKING:
     from penstock.schemas.protobuf_schema import ProtobufSchema
 
 FRAME_SIZE: Final = 5
-INDEXES_MAX: Final = 100
-
-
-class UnreadableValueError(CorruptionError):
-    """A value does not match its schema."""
-
-    code = "unreadable_value"
 
 
 class ValueCodec(NamedTuple):
@@ -91,9 +79,9 @@ def _avro(schema: AvroSchema) -> ValueCodec:
 
 
 def _json(schema: JsonSchema) -> ValueCodec:
-    import jsonschema_rs
+    from penstock.schemas.json_payload import JsonPayload
 
-    validator: Any = None
+    payload_of = JsonPayload(schema)
 
     def decode(payload: bytes) -> Any:
         try:
@@ -102,64 +90,29 @@ def _json(schema: JsonSchema) -> ValueCodec:
             raise UnreadableValueError(f"the value is not JSON: {error}") from error
 
     def encode(value: Any) -> bytes:
-        nonlocal validator
-        if validator is None:
-            validator = jsonschema_rs.validator_for(schema.root, retriever=schema.retrieve)
-        try:
-            validator.validate(value)
-        except jsonschema_rs.ValidationError as error:
-            place = "/".join(map(str, error.instance_path))
-            raise UnreadableValueError(f"the value does not match the JSON Schema at /{place}: {error.message[:300]}") from error
+        payload_of.check_value(value)
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
     return ValueCodec(decode, encode)
 
 
 def _protobuf(schema: ProtobufSchema) -> ValueCodec:
-    from google.protobuf import json_format, message_factory
-    from google.protobuf.message import DecodeError
+    from google.protobuf import json_format
 
-    file = schema.linked_file()
+    from penstock.schemas.protobuf_payload import ProtobufPayload
 
-    def message_at(indexes: list[int]) -> Any:
-        messages = list(file.message_types_by_name.values())
-        found = None
-        for index in indexes:
-            if not 0 <= index < len(messages):
-                raise UnreadableValueError(f"there is no message at {indexes} of the Protobuf schema")
-            found = messages[index]
-            messages = list(found.nested_types)
-        return message_factory.GetMessageClass(found)
+    payload_of = ProtobufPayload(schema)
 
     def decode(payload: bytes) -> Any:
-        try:
-            indexes, at = _indexes(payload)
-            message = message_at(indexes).FromString(payload[at:])
-            return json_format.MessageToDict(message, preserving_proto_field_name=True)
-        except (DecodeError, IndexError) as error:
-            raise UnreadableValueError(f"the value does not match its Protobuf schema: {error}") from error
+        return json_format.MessageToDict(payload_of.message(payload), preserving_proto_field_name=True)
 
     def encode(value: Any) -> bytes:
         try:
-            return b"\0" + bytes(json_format.ParseDict(value, message_at([0])()).SerializeToString())
+            return b"\0" + bytes(json_format.ParseDict(value, payload_of.message_class((0,))()).SerializeToString())
         except (json_format.ParseError, AttributeError, TypeError) as error:
             raise UnreadableValueError(f"the value does not match the Protobuf schema: {error}") from error
 
     return ValueCodec(decode, encode)
-
-
-def _indexes(payload: bytes) -> tuple[list[int], int]:
-    """The place of a message in its file, and where the message begins."""
-    count, at = read_varint(payload, 0)
-    if count == 0:
-        return [0], at
-    if not 0 < count <= INDEXES_MAX:
-        raise UnreadableValueError("the value does not begin with the indexes of a message")
-    indexes: list[int] = []
-    for _ in range(count):
-        index, at = read_varint(payload, at)
-        indexes.append(index)
-    return indexes, at
 
 
 def _plain(value: Any) -> Any:

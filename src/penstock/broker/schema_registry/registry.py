@@ -118,6 +118,7 @@ class SchemaRegistry:
         self._parsed = ParsedSchemas(self.version)
         self._is_loaded = False
         self._loading: asyncio.Task[RegistryState] | None = None
+        self.history = 0  # grows when the end of the log is lost, and ids may be given again
 
     @property
     def is_shared(self) -> bool:
@@ -152,6 +153,7 @@ class SchemaRegistry:
                 self._state = RegistryState()
                 self._log.forget()
                 self._parsed.forget()
+                self.history += 1
                 continue
             state.next_offset = max(state.next_offset, next_offset)
             if state.next_offset >= end_offset:
@@ -189,6 +191,10 @@ class SchemaRegistry:
         for _, _, version in state.versions_of_id(context, schema_id, deleted=True):
             return await self._value(version)
         raise schema_not_found(f"{schema_id} ")
+
+    async def parsed_with_id(self, schema_id: int, context: str) -> Schema:
+        """The schema with an id, parsed."""
+        return await self._parsed.stored(await self.with_id(schema_id, context))
 
     async def serialized(self, value: SchemaValue) -> str:
         """A registered schema in the form of `format=serialized`."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.broker.schema_registry.names import DEFAULT_CONTEXT, context_of
 from penstock.broker.schema_registry.registry import SchemaRegistry
 from penstock.broker.schema_registry.state import RegistryState
+from penstock.broker.schema_registry.value_checks import ValueChecks
 from penstock.broker.schema_rules import AllowedIds, SchemaRule, SubjectStrategy
+from penstock.schemas import ValueCheck
 
 
 class TopicIds:
@@ -16,6 +20,7 @@ class TopicIds:
 
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
+        self._checks = ValueChecks(registry)
         self._kept: dict[tuple[str, SchemaRule], tuple[int, AllowedIds]] = {}
 
     @property
@@ -38,6 +43,14 @@ class TopicIds:
         allowed = AllowedIds(topic, key, value)
         self._kept[topic, rule] = (state.next_offset, allowed)
         return allowed
+
+    def checks(self) -> Mapping[int, ValueCheck]:
+        """The checks of values that are in memory. It may be read from other threads."""
+        return self._checks.known()
+
+    async def load_checks(self, schema_ids: Collection[int]) -> Mapping[int, ValueCheck]:
+        """The checks of values of some schemas, by their ids. InvalidBatchError if there is none for one of them."""
+        return await self._checks.load(schema_ids)
 
 
 def _ids(state: RegistryState, topic: str, what: str, strategy: SubjectStrategy) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.blob import Buffer
-from penstock.broker import Operation, ResourceKind, TopicPartition, UnknownSchemaError, UnknownTopicError
+from penstock.broker import Operation, RefusedRecordsError, ResourceKind, TopicPartition, UnknownTopicError
 from penstock.broker.quotas import PRODUCE_QUOTA
 from penstock.broker.transactions import Producer
 from penstock.core.errors import PenstockError
@@ -272,9 +272,9 @@ def _set_error(outcome: PartitionProduceResponse, error: PenstockError, code: in
 
 def record_errors_of(error: PenstockError | None) -> list[BatchIndexAndErrorMessage]:
     """Returns which messages of a batch are at fault, so that clients tell them from those that were merely in the same batch."""
-    if not isinstance(error, KeylessRecordError | UnknownSchemaError):
+    if isinstance(error, RefusedRecordsError):
+        return [BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=why) for number, why in error.faults]
+    if not isinstance(error, KeylessRecordError):
         return []
     why = "the message has no key, and the topic is compacted"
-    if isinstance(error, UnknownSchemaError):
-        why = "the message does not name a schema that is registered for the topic"
     return [BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=why) for number in error.records]
