@@ -97,6 +97,10 @@ class Connection:
         named = (self._variables.get(variable) for variable in ADDRESS_VARIABLES.values())
         return any(self._options.values()) or any(named)
 
+    def client_of(self, bootstrap: str) -> CommandClient:
+        """A client of another Kafka, with the same sign-in."""
+        return self._client(bootstrap)
+
     def _client(self, bootstrap: str) -> CommandClient:
         from penstock.cli.kafka_client import CommandClient
 

@@ -89,8 +89,14 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
         ("penstock schema delete orders-value", ""),
         ("penstock schema delete orders-value --permanent", "for good, after that"),
     ],
-    "schema export": [("penstock schema export --registry http://old:8081 > schemas.jsonl", "from another registry")],
-    "schema import": [("penstock schema import schemas.jsonl", "with the same ids")],
+    "schema export": [
+        ("penstock schema export --registry http://old:8081 > schemas.jsonl", "from another registry"),
+        ("penstock schema export --topic _schemas --kafka other:9092", "for a registry that starts there"),
+    ],
+    "schema import": [
+        ("penstock schema import schemas.jsonl", "with the same ids"),
+        ("penstock schema import --topic _schemas --kafka old:9092", "from the topic of another registry"),
+    ],
     "stream publish": [("echo 21.5 | penstock stream publish sensors.kitchen -H unit=C", "")],
     "stream fetch": [
         ("penstock stream fetch 'sensors.*' -n 10", ""),

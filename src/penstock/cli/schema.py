@@ -54,11 +54,14 @@ def parser() -> argparse.ArgumentParser:
     gone.add_argument("subject", metavar="SUBJECT")
     gone.add_argument("--version", metavar="N", help="one version only")
     gone.add_argument("--permanent", action="store_true", help="for good, what was deleted before")
-    action("export", "print all schemas, levels and modes as lines of JSON, for `penstock schema import`")
+    exported = action("export", "print all schemas, levels and modes as lines of JSON, or write them to a topic of Kafka")
     imported = action(
-        "import", "register schemas with the ids and versions they had, from the output of `penstock schema export`"
+        "import", "register schemas with the ids and versions they had, from an export or from the topic of another registry"
     )
-    imported.add_argument("file", metavar="FILE", help="the exported lines; - for standard input")
+    imported.add_argument("file", nargs="?", metavar="FILE", help="the exported lines; - for standard input")
+    for made, what in ((exported, "write to"), (imported, "read from")):
+        made.add_argument("--topic", metavar="NAME", help=f"the topic to {what}, in the form of Confluent's _schemas")
+        made.add_argument("--kafka", metavar="HOST:PORT", help="where the topic is (default: the node)")
     return command
 
 
@@ -70,6 +73,8 @@ def run(argv: list[str]) -> int:
 
     if arguments.action == "get" and (arguments.subject is None) == (arguments.id is None):
         raise usage("name a subject, or a schema by --id")
+    if arguments.action == "import" and (arguments.file is None) == (arguments.topic is None):
+        raise usage("name a file of exported lines, or a topic by --topic")
     return ACTIONS[arguments.action](make_registry(arguments), arguments, Output.of(arguments))
 
 

@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from penstock.cli.connection import Connection
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
+from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output
 from penstock.cli.registry_api import RegistryApi
+from penstock.cli.schema_topic import Line, read_lines, write_lines
 
 TYPES: Final = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 PAGE: Final = 500
+_IMPORTED: Final = ("id", "version", "schema", "schemaType", "references", "metadata", "ruleSet")
 
 Action = Callable[[RegistryApi, Namespace, Output], int]
 
@@ -81,35 +85,54 @@ def delete(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
     return ExitCode.OK
 
 
-def export(registry: RegistryApi, _arguments: Namespace, output: Output) -> int:
-    """All versions, those first that others refer to, then levels and modes."""
-    versions = list(_pages(registry, {"subjectPrefix": ":*:", "deleted": "false"}))
-    for version in sorted(versions, key=lambda item: (item["id"], item["subject"], item["version"])):
-        output.line(json.dumps(version, ensure_ascii=False))
+def export(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
+    """All versions, those first that others refer to, then levels and modes; as lines, or as records of a topic."""
+    lines = _export_lines(registry)
+    if arguments.topic is None:
+        for line in lines:
+            output.line(json.dumps(line, ensure_ascii=False))
+        return ExitCode.OK
+    with _kafka(arguments) as client:
+        written = write_lines(client, arguments.topic, lines)
+    output.say(f"wrote {written} records to topic {arguments.topic}")
+    if output.as_json:
+        output.document({"topic": arguments.topic, "records": written})
+    return ExitCode.OK
+
+
+def _export_lines(registry: RegistryApi) -> list[Line]:
+    live = {(item["subject"], item["version"]) for item in _pages(registry, {"subjectPrefix": ":*:", "deleted": "false"})}
+    versions = list(_pages(registry, {"subjectPrefix": ":*:", "deleted": "true"}))
+    for version in versions:
+        if (version["subject"], version["version"]) not in live:
+            version["deleted"] = True  # not all registries say so
+    lines = sorted(versions, key=lambda item: (item["id"], item["subject"], item["version"]))
     for subject in [None, *sorted({version["subject"] for version in versions})]:
         for name in ("config", "mode"):
             path = f"/{name}" if subject is None else f"/{name}/{_quoted(subject)}"
             try:
-                setting = registry.get(path)
+                lines.append({name: registry.get(path), "of": subject})
             except CommandError as error:
-                if "40408" in str(error) or "40409" in str(error) or "40401" in str(error):
-                    continue  # it has none of its own
-                raise
-            output.line(json.dumps({name: setting, "of": subject}, ensure_ascii=False))
-    return ExitCode.OK
+                if "40408" not in str(error) and "40409" not in str(error) and "40401" not in str(error):
+                    raise  # otherwise it has none of its own
+    return lines
 
 
 def import_lines(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
-    """Register exported schemas with their ids; the mode of each subject is IMPORT meanwhile."""
-    lines = [_object(line, number) for number, line in enumerate(_read(arguments.file).splitlines(), 1) if line.strip()]
+    """Register schemas of an export or of another registry's topic with their ids; the mode of each subject is IMPORT meanwhile.
+    Deleted versions are registered and deleted: what was written with them stays readable."""
+    lines = _import_lines(arguments)
     versions = [line for line in lines if "schema" in line]
     subjects = sorted({version["subject"] for version in versions})
     for subject in subjects:
         registry.call("PUT", f"/mode/{_quoted(subject)}?force=true", {"mode": "IMPORT"})
     try:
         for version in versions:
-            body = {name: value for name, value in version.items() if name not in ("subject", "deleted")}
+            body = {name: value for name, value in version.items() if name in _IMPORTED}
             registry.call("POST", f"/subjects/{_quoted(version['subject'])}/versions", body)
+        for version in versions:
+            if version.get("deleted"):
+                _delete_imported(registry, version)
     finally:
         for subject in subjects:
             registry.call("DELETE", f"/mode/{_quoted(subject)}")
@@ -118,11 +141,31 @@ def import_lines(registry: RegistryApi, arguments: Namespace, output: Output) ->
             if name in line:
                 path = f"/{name}" if line["of"] is None else f"/{name}/{_quoted(line['of'])}"
                 wanted = {"compatibility" if name == "config" else "mode": line[name].get(known)}
-                registry.call("PUT", path, wanted)
+                registry.call("PUT", path + ("?force=true" if name == "mode" else ""), wanted)
     output.say(f"imported {len(versions)} versions of {len(subjects)} subjects")
     if output.as_json:
         output.document({"versions": len(versions), "subjects": len(subjects)})
     return ExitCode.OK
+
+
+def _import_lines(arguments: Namespace) -> list[Line]:
+    if arguments.topic is not None:
+        with _kafka(arguments) as client:
+            return read_lines(client, arguments.topic)
+    return [_object(line, number) for number, line in enumerate(_read(arguments.file).splitlines(), 1) if line.strip()]
+
+
+def _delete_imported(registry: RegistryApi, version: Line) -> None:
+    try:
+        registry.call("DELETE", f"/subjects/{_quoted(version['subject'])}/versions/{version['version']}")
+    except CommandError as error:
+        if "40406" not in str(error):  # an import that is repeated finds it deleted
+            raise
+
+
+def _kafka(arguments: Namespace) -> CommandClient:
+    connection = Connection(arguments)
+    return connection.client() if arguments.kafka is None else connection.client_of(arguments.kafka)
 
 
 def _pages(registry: RegistryApi, query: dict[str, str]) -> Iterator[dict[str, Any]]:

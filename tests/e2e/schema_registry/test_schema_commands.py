@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from tests.e2e.running_node import RunningNode
 
@@ -69,3 +73,72 @@ def test_schemas_are_copied_with_their_ids(node: RunningNode, tmp_path: Path) ->
     node.ok("schema", "import", str(exported))
     rows = [line.split("\t") for line in node.ok("schema", "list", "copied", "--no-headers").splitlines()]
     assert [row[2] for row in rows] == [schema_id.strip() for schema_id in ids]
+
+
+# As Confluent's registry writes them, with all that it adds.
+THEIRS: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
+    ({"magic": 0, "keytype": "NOOP"}, None),
+    (
+        {"keytype": "SCHEMA", "subject": "theirs-value", "version": 1, "magic": 1},
+        {
+            "subject": "theirs-value",
+            "version": 1,
+            "id": 7001,
+            "guid": "6e1f",
+            "md5": "aGFzaA==",
+            "schemaType": "AVRO",
+            "references": [],
+            "metadata": None,
+            "ruleSet": None,
+            "schema": '"int"',
+            "deleted": False,
+            "ts": 1,
+            "offset": 2,
+        },
+    ),
+    (
+        {"keytype": "SCHEMA", "subject": "theirs-value", "version": 2, "magic": 1},
+        {"subject": "theirs-value", "version": 2, "id": 7002, "schema": '"long"', "deleted": False},
+    ),
+    (
+        {"keytype": "SCHEMA", "subject": ":.old:theirs", "version": 3, "magic": 1},
+        {"subject": ":.old:theirs", "version": 3, "id": 5, "schemaType": "JSON", "schema": '{"type":"string"}', "deleted": False},
+    ),
+    (
+        {"keytype": "SCHEMA", "subject": "theirs-gone", "version": 1, "magic": 1},
+        {"subject": "theirs-gone", "version": 1, "id": 7003, "schema": '"bytes"', "deleted": False},
+    ),
+    ({"keytype": "DELETE_SUBJECT", "subject": "theirs-gone", "magic": 0}, {"subject": "theirs-gone", "version": 1}),
+    (
+        {"keytype": "SCHEMA", "subject": "theirs-erased", "version": 1, "magic": 1},
+        {"subject": "theirs-erased", "version": 1, "id": 7004, "schema": '"float"', "deleted": False},
+    ),
+    ({"keytype": "SCHEMA", "subject": "theirs-erased", "version": 1, "magic": 1}, None),
+    ({"keytype": "CONFIG", "subject": "theirs-value", "magic": 0}, {"subject": "theirs-value", "compatibilityLevel": "FULL"}),
+]
+
+
+def test_the_topic_of_another_registry_is_imported_and_exported(node: RunningNode, url: str) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for key, value in THEIRS:
+        producer.produce("their-schemas", None if value is None else json.dumps(value), json.dumps(key))
+    assert producer.flush(60) == 0
+    for _ in range(2):  # it may be repeated
+        node.ok("schema", "import", "--topic", "their-schemas")
+    with SchemaRegistryClient({"url": url}) as registry:
+        assert [(item.version, item.schema_id) for item in map(partial(registry.get_version, "theirs-value"), (1, 2))] == [
+            (1, 7001),
+            (2, 7002),
+        ]
+        assert registry.get_version(":.old:theirs", 3).schema_id == 5
+        assert registry.get_compatibility("theirs-value") == "FULL"
+        assert registry.get_schema(7003).schema_str == '"bytes"', "what was written with a deleted schema is readable"
+        subjects = set(registry.get_subjects())
+        assert ("theirs-gone" in subjects, "theirs-erased" in subjects) == (False, False)
+    node.ok("schema", "export", "--topic", "our-schemas")
+    records = node.ok("consume", "our-schemas", "-f", "json").splitlines()
+    values = {record["key"]: json.loads(record["value"]) for record in map(json.loads, records)}
+    live = json.dumps({"keytype": "SCHEMA", "subject": "theirs-value", "version": 2, "magic": 1}, separators=(",", ":"))
+    assert (values[live]["id"], values[live]["schema"], values[live]["deleted"]) == (7002, '"long"', False)
+    gone = live.replace("theirs-value", "theirs-gone").replace('"version":2', '"version":1')
+    assert values[gone]["deleted"] is True
