@@ -145,3 +145,23 @@ def test_a_tablet_that_kills_nodes_is_tried_less_and_less_often() -> None:
         await until(world, 120, lambda: not unsettled(world), "all run again")
 
     tell(story, count=5)
+
+
+def test_tablets_stay_where_an_operator_put_them_though_another_node_leads() -> None:
+    async def story(world: PlacementWorld) -> None:
+        leader, target = leader_of(world), follower(world)
+        assert leader.process is not None
+        moved = [tablet_id for tablet_id, owner in owners_of(world).items() if owner != target]
+        for tablet_id in moved:
+            await leader.process.call(placement_of(world).move(tablet_id, target))
+        leader.kill()
+        await asyncio.sleep(1)
+        await leader.start()
+        await asyncio.sleep(60)
+        assert all(owners_of(world)[tablet_id] == target for tablet_id in moved)
+        await leader_of(world).coordination.set_draining(target, is_draining=True)
+        await until(world, 30, lambda: target not in owners_of(world).values(), "it is drained")
+        await leader_of(world).coordination.set_draining(target, is_draining=False)
+        await until(world, 60, lambda: target in owners_of(world).values() and not unsettled(world), "all is even again")
+
+    tell(story)

@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
         "move",
         help="hand a tablet over to another node",
         description="Hand a tablet over to another node: it stops where it is after the writes in flight, and starts there. It "
-        "is not moved for balance from then on, until another node leads the cluster.",
+        "is not moved for balance from then on, until that node is drained or lost.",
         parents=[parent],
     )
     move.add_argument("tablet", type=int, metavar="TABLET", help="the id of the tablet; `penstock tablet list` shows them")

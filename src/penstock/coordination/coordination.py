@@ -27,6 +27,7 @@ from penstock.coordination.identity import (
     decode_identity,
     encode_identity,
 )
+from penstock.coordination.kept_tablets import KeptTablets
 from penstock.coordination.key_layout import (
     GROUPS,
     IDENTITY,
@@ -85,6 +86,7 @@ class Coordination:
         self._store = GuardedStore(store, now)
         self._now = now
         self._mirror = KeyMirror()
+        self.kept = KeptTablets(self._mirror, self.commit_as_leader)
         self._listeners: list[Callable[[list[KeyChange]], None]] = []
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None

@@ -6,6 +6,7 @@
     members/NODE        a running node: name, addresses, rack       under its lease
     groups/GROUP        the configuration of a storage group        changed by compare-and-swap
     owners/FIRST        tablets FIRST to LAST are owned by a node   changed by the leader
+    kept/TABLET         the node that an operator has moved it to   changed by the leader, for an operator
     started             there once a broker has run                 created once, by the leader
     maintenance         there while nothing is to be moved          written by the leader, for an operator
     secret              what nodes sign tokens with                 created once
@@ -27,6 +28,7 @@ NODES: Final = "nodes/"
 MEMBERS: Final = "members/"
 GROUPS: Final = "groups/"
 OWNERS: Final = "owners/"
+KEPT: Final = "kept/"
 STARTED: Final = "started"
 SECRET: Final = "secret"
 MAINTENANCE: Final = "maintenance"
@@ -68,6 +70,11 @@ def group_key(group_id: int) -> str:
 def owner_key(first_tablet: int) -> str:
     """The key of a range of tablets."""
     return OWNERS + _number(first_tablet)
+
+
+def kept_key(tablet_id: int) -> str:
+    """The key of a tablet that an operator has moved."""
+    return KEPT + _number(tablet_id)
 
 
 def number_in(key: str) -> int:

@@ -70,7 +70,7 @@ class Placement:
         self._is_polling = False
         self._placing: set[int] = set()  # new tablets that `place` is busy with
         self._moving: dict[int, Move] = {}
-        self._kept: set[int] = set()  # tablets that an operator has moved
+        self._kept: Mapping[int, int] = {}  # the nodes that operators have moved tablets to
         self._homeless: tuple[int, ...] = ()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -170,6 +170,7 @@ class Placement:
         """Do what is due: take-overs, hand-overs, and what nodes should host and do not."""
         owners = await self._owners.read()
         listed = self._existing()
+        self._kept = self._coordination.kept.nodes()
         self._tablet_health.begin_trial(now)
         decided = plan(
             list(self._nodes.values()),
@@ -185,8 +186,20 @@ class Placement:
         await self._owners.free(lambda: [tablet.tablet_id for tablet in self._inventory.tablets()])
         existing = {tablet.tablet_id for tablet in listed}
         self._tablet_health.forget(self._tablet_health.watched() - existing)
-        self._kept &= existing
+        await self._drop_kept(existing)
         await self._leave_if_drained()
+
+    async def _drop_kept(self, existing: set[int]) -> None:
+        """Tablets that were deleted, or that another node owns since theirs was drained or lost, are kept nowhere any more."""
+        owners = await self._owners.read()
+        kept = self._coordination.kept.nodes().items()
+        await self._coordination.kept.drop(
+            [
+                tablet_id
+                for tablet_id, node_id in kept
+                if tablet_id not in existing or (owners.owner_of(tablet_id) != node_id and tablet_id not in self._moving)
+            ]
+        )
 
     async def _leave_if_drained(self) -> None:
         """Let another node lead, once this one drains and has no tablets any more."""
@@ -245,7 +258,7 @@ class Placement:
             strikes=self._tablet_health.strikes(tablet_id),
             is_failing=is_failing,
             is_moving=move is not None,
-            is_kept=tablet_id in self._kept,
+            is_kept=owner is not None and self._kept.get(tablet_id) == owner,
         )
 
     def _is_busy(self, tablet_id: int) -> bool:
@@ -415,12 +428,12 @@ class Placement:
         """Hand a tablet over to a node, and wait until it runs there. UnavailableError if it does not in time."""
         try:
             async with asyncio.timeout(PLACE_S):
-                while not self.advance_move(tablet_id, node_id):  # noqa: ASYNC110 - what it waits for is on another node
+                while not await self.advance_move(tablet_id, node_id):  # noqa: ASYNC110 - it waits for another node
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             raise UnavailableError(f"tablet {tablet_id} does not run on node {node_id} after {PLACE_S:g} s") from None
 
-    def advance_move(self, tablet_id: int, node_id: int) -> bool:
+    async def advance_move(self, tablet_id: int, node_id: int) -> bool:
         """Begin to hand a tablet over to a node, unless that has begun; whether it runs there. It stays there until the node is
         drained or lost. InvalidRequestError if it cannot run there."""
         tablet = next((tablet for tablet in self._existing() if tablet.tablet_id == tablet_id), None)
@@ -436,13 +449,13 @@ class Placement:
         if not can_run(self._view(tablet, owner, group), node_id):
             why = "it follows the leader" if tablet.follows_leader else f"its data is only on node {min(group.nodes, default=0)}"
             raise InvalidRequestError(f"tablet {tablet_id} cannot run on node {node_id}: {why}")
-        self._kept.add(tablet_id)
-        if owner == node_id:
-            state = self._hosting.state(node_id, tablet_id)
-            return state is not None and state.is_up
-        if owner is not None and not self._is_busy(tablet_id) and self._nodes[owner].state is NodeState.ALIVE:
-            _ = self._begin(Move(tablet_id, owner, node_id, MoveReason.OPERATOR))
-        return False
+        source = None if owner is None or owner == node_id else self._nodes.get(owner)
+        if source is not None and source.state is NodeState.ALIVE and not self._is_busy(tablet_id):
+            _ = self._begin(Move(tablet_id, source.node_id, node_id, MoveReason.OPERATOR))
+        move, state = self._moving.get(tablet_id), self._hosting.state(node_id, tablet_id)
+        if owner == node_id or (move is not None and move.target == node_id):
+            await self._coordination.kept.keep(tablet_id, node_id)
+        return owner == node_id and state is not None and state.is_up
 
     @property
     def nodes(self) -> Mapping[int, NodeView]:

@@ -74,7 +74,7 @@ class PlacementRequests:
 
     async def _move(self, arguments: Mapping[str, str]) -> str:
         tablet_id, node_id = int(arguments["tablet"]), int(arguments["node"])
-        if not self._running.advance_move(tablet_id, node_id):
+        if not await self._running.advance_move(tablet_id, node_id):
             raise UnavailableError(f"tablet {tablet_id} is on its way to node {node_id}")
         return f"tablet {tablet_id} runs on node {node_id}"
 

@@ -81,7 +81,7 @@ class PlacementWorld:
         self.log: list[str] = []
         self._carrying: set[asyncio.Task[None]] = set()
         self.poison: set[int] = set()  # tablets that kill the process which starts them
-        self.kept: set[int] = set()  # tablets that an operator has moved
+        self.operated: set[int] = set()  # tablets that an operator has asked to move
 
     def note(self, what: str) -> None:
         """Keep what happened and when."""

@@ -120,8 +120,11 @@ def unsettled(world: PlacementWorld) -> str:
     """What is not yet as it must be after all has healed; empty if nothing."""
     try:
         owners = owners_of(world)
+        kept = leader_of(world).coordination.kept.nodes()
     except _NoLeaderError:
         return "no node leads"
+    if kept.keys() - world.operated:
+        return f"tablets {sorted(kept.keys() - world.operated)} are kept on nodes though no operator has moved them"
     loads = Counter(dict.fromkeys(world.members, 0))
     for tablet_id, owner in owners.items():
         hosts = [member.number for member in world.members.values() if tablet_id in member.tablets.generations()]
@@ -132,7 +135,7 @@ def unsettled(world: PlacementWorld) -> str:
     for tablet_id, owner in owners.items():
         assert owner is not None
         enough = max(2.0, TOLERANCE * mean, 2 * world.ledgers[tablet_id].tablet.partitions)
-        if loads[owner] - min(loads.values()) >= enough and tablet_id not in world.kept:
+        if loads[owner] - min(loads.values()) >= enough and kept.get(tablet_id) != owner:
             return f"tablet {tablet_id} of node {owner} should move: {dict(loads)}"
     return ""
 
@@ -448,7 +451,7 @@ class Operator:
             tablet_id = self._random.choice(sorted(self._world.ledgers))
             number = self._draw().number
             self._world.note(f"move tablet {tablet_id} to {number}")
-            self._world.kept.add(tablet_id)
+            self._world.operated.add(tablet_id)
             if await self._try_as_leader(lambda leader: leader.placement.move(tablet_id, number)):  # type: ignore[union-attr]
                 self._world.count("move")
 
