@@ -149,6 +149,7 @@ class Partition(PartitionState):
         await self.tablet.confirm()
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
+            await self.tablet.confirm_now()  # a reader may start over because of it
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
         buffers: list[Buffer | FilePiece] = []
         size = tries = 0

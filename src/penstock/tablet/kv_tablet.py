@@ -213,6 +213,12 @@ class KvTablet:
             await confirmations.check((self._storage.log_group,))
             self.check_open()
 
+    async def confirm_now(self) -> None:
+        """The same by a confirmation that begins now, for what a client decides something by."""
+        if self._storage.confirmations is not None:
+            await self._storage.confirmations.confirm()
+            self.check_open()
+
     def supersede(self) -> None:
         """Stop at once because a newer generation was started elsewhere."""
         number = self._storage.info.tablet

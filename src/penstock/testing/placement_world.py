@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar, cast
 
-from penstock.blob import BlobStorage, Erasure, TabletInfo, TabletStorage
+from penstock.blob import BlobStorage, Confirmations, Erasure, GroupProxy, TabletInfo, TabletStorage
 from penstock.broker import Tablets
 from penstock.coordination import ClusterIdentity, Coordination, MemberRecord
 from penstock.core.errors import PenstockError
@@ -184,16 +184,22 @@ class PlacementWorld:
         ledger.generation = generation
 
 
-@dataclass(slots=True)
+@dataclass
 class SimStorage:
     """The storage, as a node on another machine uses it."""
 
     world: PlacementWorld
     random: Random
 
+    def __post_init__(self) -> None:
+        self.confirmations = Confirmations(self._proxy, now=self.world.loop.time)
+
     def tablet(self, info: TabletInfo) -> TabletStorage:
         """One tablet's view of it."""
-        return RemoteStorage(self.world.queue, self.world.wire, self.random, info)
+        return RemoteStorage(self.world.queue, self.world.wire, self.random, info, self.confirmations)
+
+    async def _proxy(self, _: int) -> GroupProxy:
+        return cast("GroupProxy", RemoteStorage(self.world.queue, self.world.wire, self.random))
 
 
 class Member:
@@ -229,10 +235,12 @@ class Member:
         self._leader_revision = 0
         rng = world.loop.fork_random(f"{self.name}/{self._lives}")
         self.coordination = Coordination(world.store.client(self.name), now=world.loop.time)
-        storage = cast("BlobStorage", SimStorage(world, rng))
+        self.storage = SimStorage(world, rng)
+        storage = cast("BlobStorage", self.storage)
         clock = SimClock(world.loop)
         self.tablets = Tablets(storage, GROUP_ID, cache_bytes=1 << 20, clock=clock, random=rng, on_fenced=self._note_fenced)
         _ = self.process.spawn(self._run())
+        _ = self.process.spawn(self.storage.confirmations.run())
 
     def kill(self) -> None:
         """End the process at once."""

@@ -15,6 +15,7 @@ from penstock.blob import (
     BlobId,
     BlobStorage,
     ChannelHistory,
+    Confirmations,
     Content,
     DiscoverResult,
     Disk,
@@ -193,12 +194,32 @@ class Wire:
 class RemoteStorage(TabletStorage):
     """A tablet's view of storage on another node. A call that gets no answer in time is ERROR, and may still be carried out."""
 
-    def __init__(self, world: QueueWorld, wire: Wire, rng: Random, info: TabletInfo = INFO) -> None:
+    def __init__(
+        self,
+        world: QueueWorld,
+        wire: Wire,
+        rng: Random,
+        info: TabletInfo = INFO,
+        confirmations: Confirmations | None = None,
+    ) -> None:
         super().__init__(world.storage, info)
+        self._confirmations = confirmations
         self._world = world
         self._wire = wire
         self._random = rng
         self._carrying: set[asyncio.Task[None]] = set()
+
+    @property
+    def confirmations(self) -> Confirmations | None:
+        return self._confirmations
+
+    async def blocked_generations(self, tablets: Sequence[int]) -> list[int] | None:
+        """The generation up to which each tablet is blocked, as a node asks for all that it runs; None if no answer comes."""
+
+        async def ask(_: TabletStorage) -> list[int] | None:
+            return await (await self._world.storage.proxy(self.log_group)).blocked_generations(tablets)
+
+        return await self._ask(ask)
 
     async def block(self, generation: int, issuer: int) -> Reply:
         return await self._ask(lambda real: real.block(generation, issuer)) or Reply(Status.ERROR, "no answer")

@@ -35,6 +35,7 @@ SETTLE_S_MAX = 300.0
 QUIET_S = 40.0
 LOOK_S = 0.5
 CALL_S = 5.0
+ENDS_RATE = 0.2
 
 
 def run_seed(seed: int, _: Erasure | None = None) -> Run:
@@ -215,16 +216,15 @@ class Clients:
         position = 0
         while not self._ending.is_set():
             position = await self._read(ledger, position)
+            if self._random.random() < ENDS_RATE:
+                await self._judge_end(ledger)
             await asyncio.sleep(self._random.uniform(0.0, 0.5))
 
     async def _read(self, ledger: HostedLedger, position: int) -> int:
         tablet_id = ledger.tablet.tablet_id
 
         async def read(member: Member) -> tuple[list[Buffer], int]:
-            try:
-                result = await member.tablets.partition(tablet_id, 0).read(position, 1 << 20)
-            except OffsetOutOfRangeError:
-                return [], position  # an owner that does not know yet that it is one no more
+            result = await member.tablets.partition(tablet_id, 0).read(position, 1 << 20)
             return [bytes(cast("Buffer", batch)) for batch in result.batches], result.next_offset
 
         answer = await self._ask(tablet_id, read)
@@ -234,6 +234,21 @@ class Clients:
         ledger.messages.judge_run(position, tuple(answer[0]), answer[1])
         require(answer[1] >= position, f"a reader of tablet {tablet_id} at {position} was sent back to {answer[1]}")
         return answer[1]
+
+    async def _judge_end(self, ledger: HostedLedger) -> None:
+        """An end that is asked for to decide something counts all that was acknowledged before."""
+        tablet_id = ledger.tablet.tablet_id
+        known = max((ledger.messages.places[message] + 1 for message in ledger.messages.acked), default=0)
+
+        async def end(member: Member) -> int:
+            partition = member.tablets.partition(tablet_id, 0)
+            await partition.tablet.confirm_now()
+            return partition.end_offset
+
+        end_offset = await self._ask(tablet_id, end)
+        if end_offset is not None:
+            self._world.count("end")
+            require(end_offset >= known, f"tablet {tablet_id} is told to end at {end_offset}, and held {known} messages before")
 
     async def read_whole(self, ledger: HostedLedger) -> None:
         """Everything that was acknowledged is there, once."""
@@ -261,6 +276,7 @@ class Clients:
                 return await member.process.call(work(member))
         except (PenstockError, ProcessDiedError, TimeoutError) as error:
             require(not isinstance(error, SequenceError), f"a write to tablet {tablet_id} was refused: {error}")
+            require(not isinstance(error, OffsetOutOfRangeError), f"a reader of tablet {tablet_id} was sent back: {error}")
             return None
 
 

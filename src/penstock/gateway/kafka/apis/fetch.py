@@ -233,15 +233,28 @@ class FetchCall(FetchFrame, Caller):
 
     def _answer(self) -> None:
         confirmations = self.node.confirmations
-        if confirmations is None or confirmations.now() < confirmations.until:
+        if confirmations is None:
+            self._send()
+            return
+        # A client that is told that its offset is out of range starts from another one: no leader of yesterday may say so.
+        doubtful = [part for part in self.parts if part.error_code == errors.OFFSET_OUT_OF_RANGE] if self.is_refused else []
+        if not doubtful and confirmations.now() < confirmations.until:
             self._send()
         else:
-            _ = self.node.spawn(self._send_when_confirmed(confirmations))
+            _ = self.node.spawn(self._send_when_confirmed(confirmations, doubtful))
 
-    async def _send_when_confirmed(self, confirmations: Confirmations) -> None:
-        """Answers only if no other node has taken over meanwhile; otherwise the client connects again, and finds that one."""
+    async def _send_when_confirmed(self, confirmations: Confirmations, doubtful: list[FetchedPartition]) -> None:
+        """Answers only if no other node has taken over meanwhile; otherwise the client connects again, and finds that one. Looks
+        at doubtful partitions again, by a confirmation that begins now."""
         try:
-            await confirmations.check(None if self.is_refused else {part.partition.tablet.log_group for part in self.parts})
+            if doubtful:
+                await confirmations.confirm()
+                for part in doubtful:
+                    part.reset()
+                    _look_at(self, part)
+                _add_hints(self)
+            else:
+                await confirmations.check(None if self.is_refused else {part.partition.tablet.log_group for part in self.parts})
             if any(part.partition.tablet.stop_cause is not None for part in self.readable):
                 self._fail()
             else:
