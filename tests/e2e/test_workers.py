@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -125,6 +129,35 @@ def test_workers_share_topics_and_lose_nothing_when_they_are_killed(tmp_path: Pa
     fewer = penstock("up", *options, "--kafka-port", "0")
     assert fewer.returncode == ExitCode.DIRECTORY_MISMATCH, fewer.stderr
     assert b"has partitions on worker 2; start with --workers 2 or more" in fewer.stderr
+
+
+def test_every_worker_shows_its_metrics_to_those_who_may_see_them(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("swordfish")
+    argv = ["--sasl", "true", "--admin-password-file", str(password), "--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    with running_node(tmp_path / "log", [*argv, "--workers", "2"]) as node:
+        for worker in node.ready["workers"]:
+            http = worker["listeners"]["http"]
+            base = f"http://{http['host']}:{http['port']}"
+            assert "penstock_" in _get(f"{base}/metrics", "admin", "swordfish")[1]
+            assert _get(f"{base}/metrics", "admin", "guess")[0] == 401
+            # All else is the same on each of them.
+            assert [known["name"] for known in json.loads(_get(f"{base}/api/v1/nodes", "admin", "swordfish")[1])["nodes"]] == [
+                "worker1",
+                "worker2",
+            ]
+            assert _get(f"{base}/api/v1/nodes", "admin", "guess")[0] == 401
+
+
+def _get(url: str, user: str, password: str) -> tuple[int, str]:
+    token = b64encode(f"{user}:{password}".encode()).decode()
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers={"Authorization": f"Basic {token}"}), timeout=WAIT_S
+        ) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def test_a_directory_that_cannot_be_a_workers_stops_all(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     rack: str = ""
     datacenter: str = ""
     version: str = ""
+    started_ms: int = 0
+    """When its process started; 0 for a version that did not tell."""
     feature_level_max: int = 1
     is_encrypted: bool | None = None
     """Whether it speaks TLS with other nodes; None for a version that did not tell."""

@@ -1,12 +1,25 @@
 """Placement of the tablets of topics on nodes, decided by the leader (the seed's Hive)."""
 
 from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory, Reachability
-from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
-from penstock.placement.placement import PlacedTablet, Placement
+from penstock.placement.node_tablets import HostOrder, NodeTablets, PlacedTablet, TabletState
+from penstock.placement.placement import Placement
 from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, Plan, TabletView, Takeover, choose, plan
-from penstock.placement.requests import PlacementRequests, described
+from penstock.placement.requests import (
+    DRAIN_NODE,
+    MAINTENANCE,
+    MOVE_TABLET,
+    UNDRAIN_NODE,
+    Answer,
+    PlacementRequests,
+    described,
+)
 
 __all__ = [
+    "DRAIN_NODE",
+    "MAINTENANCE",
+    "MOVE_TABLET",
+    "UNDRAIN_NODE",
+    "Answer",
     "CatalogTablet",
     "GroupNodes",
     "HostOrder",

@@ -74,6 +74,11 @@ class NodeHealth:
             is_member=seen.is_member,
         )
 
+    def away_s(self, node_id: int, now: float) -> float | None:
+        """How long a node has not been alive, as far as this leader has seen; None if it is."""
+        seen = self._seen.get(node_id)
+        return None if seen is None or seen.state is NodeState.ALIVE else now - seen.since
+
     def forget(self, kept: set[int]) -> None:
         """Forget nodes that were removed from the cluster."""
         for node_id in self._seen.keys() - kept:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
+
+from penstock.placement.cluster_view import CatalogTablet
 
 
 class HostOrder(msgspec.Struct, frozen=True, array_like=True):
@@ -27,6 +29,20 @@ class TabletState(msgspec.Struct, frozen=True, array_like=True):
     """Why it does not run."""
     load: float = 0.0
     """Bytes a second that are written and read; 0 if that is not known."""
+
+
+class PlacedTablet(NamedTuple):
+    """A tablet with its owner, the node that it moves to, and how it is; None if that is not known."""
+
+    tablet: CatalogTablet
+    owner: int | None
+    target: int | None
+    state: TabletState | None
+
+    @property
+    def tablet_id(self) -> int:
+        """Its id."""
+        return self.tablet.tablet_id
 
 
 class NodeTablets(Protocol):

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.coordination import Coordination, KeyChange, NotLeaderError, OwnerMap
 from penstock.core.clock import Clock
@@ -19,10 +18,11 @@ from penstock.core.errors import InvalidRequestError, PenstockError, Unavailable
 from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory, Reachability
 from penstock.placement.hosting import Hosting
 from penstock.placement.node_health import NodeHealth
-from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
+from penstock.placement.node_tablets import HostOrder, NodeTablets, PlacedTablet, TabletState
 from penstock.placement.owners import Owners
 from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, TabletView, Takeover, can_run, choose, plan
 from penstock.placement.tablet_health import TabletHealth
+from penstock.placement.troubles import DOWN_S, troubles_of
 
 log = logging.getLogger(__name__)
 
@@ -33,21 +33,6 @@ LOST_AFTER_S: Final = 0.3  # a node that is not reached for so long may be given
 MOVES_AT_ONCE: Final = 8
 TAKEOVERS_AT_ONCE: Final = 96
 PLACE_S: Final = 10.0
-DOWN_S: Final = 10.0  # a tablet that does not run for so long is a trouble
-
-
-class PlacedTablet(NamedTuple):
-    """A tablet with its owner, the node that it moves to, and how it is; None if that is not known."""
-
-    tablet: CatalogTablet
-    owner: int | None
-    target: int | None
-    state: TabletState | None
-
-    @property
-    def tablet_id(self) -> int:
-        """Its id."""
-        return self.tablet.tablet_id
 
 
 class Placement:
@@ -462,6 +447,10 @@ class Placement:
         """All nodes, as seen last."""
         return self._nodes
 
+    def away_s(self, node_id: int) -> float | None:
+        """How long a node has been away; None if it is not, or that is not known."""
+        return self._node_health.away_s(node_id, self._clock.monotonic())
+
     def owned_by(self, node_id: int) -> list[int]:
         """The tablets that a node owns, or is about to get."""
         return [tablet.tablet_id for tablet in self.tablets() if node_id in (tablet.owner, tablet.target)]
@@ -478,20 +467,5 @@ class Placement:
 
     def troubles(self) -> list[str]:
         """What an operator should know: lost nodes that still own tablets, and tablets that do not run."""
-        now = self._clock.monotonic()
-        counts = Counter(tablet.owner for tablet in self.tablets())
-        found = [
-            f"node {node_id} is lost and owns {counts[node_id]} tablets" + (" (maintenance)" if self._is_maintained else "")
-            for node_id, node in self._nodes.items()
-            if node.state is NodeState.LOST and counts[node_id]
-        ]
-        if self._homeless:
-            found.append(f"{_some(self._homeless)} cannot run on any node that is there")
-        if down := sorted(self._tablet_health.down(now, DOWN_S)):
-            found.append(f"{_some(down)} has not run for {DOWN_S:g} s or more")
-        return found
-
-
-def _some(tablet_ids: Sequence[int]) -> str:
-    others = f" and {len(tablet_ids) - 1} more" if len(tablet_ids) > 1 else ""
-    return f"tablet {tablet_ids[0]}{others}"
+        down = self._tablet_health.down(self._clock.monotonic(), DOWN_S)
+        return troubles_of(self._nodes, self.tablets(), self._homeless, sorted(down), is_maintained=self._is_maintained)

@@ -9,7 +9,8 @@ import msgspec
 
 from penstock.coordination import Coordination
 from penstock.core.errors import InvalidRequestError, UnavailableError
-from penstock.placement.placement import PlacedTablet, Placement
+from penstock.placement.node_tablets import PlacedTablet
+from penstock.placement.placement import Placement
 
 DRAIN_NODE: Final = "drain-node"
 UNDRAIN_NODE: Final = "undrain-node"

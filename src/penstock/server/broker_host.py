@@ -31,7 +31,7 @@ from penstock.server.stream_listeners import listen_streams
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from penstock.server.cluster.known_nodes import KnownNode
+    from penstock.server.cluster.administration import ClusterAdministration
     from penstock.server.http import HttpListener, NodeContext, ReadersOf
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
@@ -61,7 +61,8 @@ class BrokerHost:
         *,
         view: ClusterView | None = None,
         release_http: Callable[[], Awaitable[None]] | None = None,
-        nodes: Callable[[], Sequence[KnownNode]] = tuple,
+        cluster: ClusterAdministration | None = None,
+        forward_secret: bytes | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -73,7 +74,8 @@ class BrokerHost:
         self._mount_console = mount_console
         self.view = view  # of the other nodes for Kafka clients; None: there are none
         self._release_http = release_http  # called when the port of the HTTP listener is needed
-        self._nodes = nodes  # all of the cluster
+        self._cluster = cluster  # None: there are no other nodes
+        self._forward_secret = forward_secret
         self._http: HttpListener | None = None
         self._deployments: DeploymentKeeper | None = None
         self._ydb_readers_of: ReadersOf | None = None
@@ -291,7 +293,8 @@ class BrokerHost:
             figures=Figures(broker, clock),
             observatory=self.observatory,
             deployments=self._deployments,
-            nodes=self._nodes,
+            cluster=self._cluster,
+            forward_secret=self._forward_secret,
             readers_of=self._ydb_readers_of,
         )
 

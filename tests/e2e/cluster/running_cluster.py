@@ -124,6 +124,14 @@ class RunningCluster:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number][1]}/metrics", timeout=10.0) as response:
             return str(response.read().decode())
 
+    def api(self, number: int, path: str, body: object = None, method: str = "GET") -> Any:
+        """What the HTTP API answers on a node, which may not be the one that serves it."""
+        url = f"http://{self.host(number)}:{self._ports[number][1]}/api/v1{path}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            return json.loads(response.read())
+
     def active(self, timeout_s: float = WAIT_S) -> int:
         """Wait until one node runs the broker; its number."""
 

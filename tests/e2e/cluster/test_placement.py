@@ -28,6 +28,27 @@ def refused(cluster: RunningCluster, *argv: str) -> str:
     return errors
 
 
+def check_api(cluster: RunningCluster, drained: int) -> None:
+    """Every node shows the cluster as its leader sees it, and takes what operators want of it."""
+    active = cluster.active()
+    others = [number for number in cluster.nodes if number != active]
+    for number in cluster.nodes:
+        shown = cluster.api(number, "/nodes")
+        assert {node["name"]: node["state"] for node in shown["nodes"]} == {
+            f"n{known}": "leader" if known == active else "running" for known in cluster.nodes
+        }
+        assert sum(node["partitions"] for node in shown["nodes"]) == cluster.api(number, "/tablets")["total"]
+        groups = cluster.api(number, "/storage")["groups"]
+        assert [(len(group["vdisks"]), group["state"]) for group in groups] == [(3, "healthy")]
+        assert len({vdisk["node"] for vdisk in groups[0]["vdisks"]}) == 3
+        assert all(vdisk["total"] and vdisk["used"] for vdisk in groups[0]["vdisks"])
+    assert "drains" in cluster.api(others[0], f"/nodes/{drained}/drain", method="POST")["message"]
+    until("it is drained", lambda: not cluster.api(others[1], f"/tablets?node={drained}")["total"])
+    assert cluster.api(others[1], "/nodes")["nodes"][drained - 1]["is_draining"]
+    cluster.api(others[0], f"/nodes/{drained}/undrain", method="POST")
+    until("it has a tablet again", lambda: cluster.api(others[1], f"/tablets?node={drained}")["total"] == 1)
+
+
 def test_nodes_are_drained_and_stopped_and_tablets_moved_under_load(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         writer = Writer(cluster.bootstrap)
@@ -35,6 +56,7 @@ def test_nodes_are_drained_and_stopped_and_tablets_moved_under_load(tmp_path: Pa
         assert {node["tablets"] for node in nodes(cluster).values()} == {1}
 
         drained = next(number for number, node in nodes(cluster).items() if node["state"] == "running")
+        check_api(cluster, drained)
         assert f"node {drained} owns no tablets" in cluster.ok("node", "drain", str(drained), "--wait")
         assert (nodes(cluster)[drained]["tablets"], nodes(cluster)[drained]["draining"]) == (0, True)
         assert not tablets(cluster, "--node", str(drained))

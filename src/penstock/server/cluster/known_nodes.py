@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from penstock.coordination import Coordination
+from penstock.coordination import Coordination, MemberRecord
+
+NodeState = Literal["leader", "running", "leaving", "unreached", "away"]
 
 
 class KnownNode(NamedTuple):
     """A node or worker of the cluster. `kafka` is where its Kafka listener is; None if it does not run, or has none. `tablets` of
-    topics are those that it owns."""
+    topics are those that it owns. `since_ms` is when it started, or was lost; None if that is not known."""
 
     node_id: int
     name: str
-    kafka: str | None
+    state: NodeState
     is_running: bool
     is_leader: bool
     is_draining: bool
+    since_ms: int | None
+    rack: str
+    datacenter: str
+    version: str
+    kafka: str | None
+    addresses: dict[str, str]
+    disks: dict[str, str]
     tablets: int
+
+
+class ServingNode(NamedTuple):
+    """The node that serves a request, and where its HTTP listener is; None if it has none, or is not known."""
+
+    name: str
+    address: str | None
+
+
+def serving_node(coordination: Coordination, node_id: int | None, own_id: int) -> ServingNode:
+    """Another node that serves HTTP requests for this one."""
+    addresses = (member.addresses for member in coordination.members() if member.node_id == node_id)
+    address = None if node_id == own_id else next((known.get("http") for known in addresses), None)
+    return ServingNode("the leader" if node_id is None else f"node {node_id}", address)
 
 
 def known_nodes(coordination: Coordination) -> list[KnownNode]:
@@ -26,18 +49,27 @@ def known_nodes(coordination: Coordination) -> list[KnownNode]:
     leader, tablets = coordination.leader, coordination.owners().counts()
     found: list[KnownNode] = []
     for node_id, node in sorted(coordination.nodes().items()):
-        if not node.is_removed:
-            member = running.get(node_id)
-            kafka = None if member is None else member.addresses.get("kafka") or member.addresses.get("kafka_tls")
-            found.append(
-                KnownNode(
-                    node_id,
-                    node.name,
-                    kafka,
-                    is_running=member is not None,
-                    is_leader=leader is not None and leader.record.node_id == node_id,
-                    is_draining=node.is_draining,
-                    tablets=tablets.get(node_id, 0),
-                )
+        if node.is_removed:
+            continue
+        member = running.get(node_id)
+        is_leader = leader is not None and leader.record.node_id == node_id
+        known = member or MemberRecord(node_id=node_id, name=node.name, directory_id="", instance_id="")
+        found.append(
+            KnownNode(
+                node_id,
+                node.name,
+                "away" if member is None else "leader" if is_leader else "leaving" if member.is_leaving else "running",
+                is_running=member is not None,
+                is_leader=is_leader,
+                is_draining=node.is_draining,
+                since_ms=known.started_ms or None,
+                rack=known.rack,
+                datacenter=known.datacenter,
+                version=known.version,
+                kafka=known.addresses.get("kafka") or known.addresses.get("kafka_tls"),
+                addresses=known.addresses,
+                disks=known.disks,
+                tablets=tablets.get(node_id, 0),
             )
+        )
     return found

@@ -40,6 +40,7 @@ from penstock.server.broker_host import (
     import_listeners,
     listener_modules,
 )
+from penstock.server.cluster.administration import ClusterAdministration
 from penstock.server.cluster.connection import connect_coordination
 from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
@@ -52,8 +53,9 @@ from penstock.server.cluster.feature_level import (
     raise_level,
 )
 from penstock.server.cluster.groups import ClusterGroups, group_of_new_topics, system_group
+from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
 from penstock.server.cluster.joining import check_members
-from penstock.server.cluster.known_nodes import known_nodes
+from penstock.server.cluster.known_nodes import serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
@@ -188,6 +190,7 @@ class ClusterNode:
             rack=config.rack or "",
             datacenter=config.datacenter or "",
             version=__version__,
+            started_ms=int(self._clock.wall() * 1000),
             feature_level_max=FEATURE_LEVEL_MAX,
             is_encrypted=config.interconnect_ca is not None,
             disks=await asyncio.to_thread(disks.states),
@@ -291,7 +294,8 @@ class ClusterNode:
     def _new_controller(self) -> GroupController:
         """What decides about groups, with all that operators may ask the leader for."""
         controller = GroupController(self._coordination, self._groups, self._clock)
-        controller.answers.update(PlacementRequests(self._coordination, lambda: self._member.placement).answers)
+        self._placement_requests = PlacementRequests(self._coordination, lambda: self._member.placement).answers
+        controller.answers.update(self._placement_requests)
         controller.answers[RAISE_LEVEL] = partial(raise_level, self._coordination)
         return controller
 
@@ -380,7 +384,10 @@ class ClusterNode:
             observatory,
             self._mount_console,
             release_http=self._release_http,
-            nodes=partial(known_nodes, coordination),
+            cluster=ClusterAdministration(
+                coordination, lambda: self._member.placement, self._member.client, self._placement_requests, self._clock
+            ),
+            forward_secret=self._secret,
         )
         host.closing.push_async_callback(observatory.stop_watching_loop)
         tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
@@ -393,9 +400,9 @@ class ClusterNode:
 
     async def _broker_options(self) -> BrokerOptions:
         options = broker_options(self.config, system_group(self._coordination))
+        self._secret = await self._directory.shared_secret(self._coordination, self._random)
         if options.security is not None:
-            secret = await self._directory.shared_secret(self._coordination, options.security.random)
-            options = replace(options, security=replace(options.security, secret=secret))
+            options = replace(options, security=replace(options.security, secret=self._secret))
         return options
 
     # A standby.
@@ -408,11 +415,14 @@ class ClusterNode:
             return
         from penstock.server.cluster.standby_http import StandbyHttp
 
+        serving = partial(serving_node, self._coordination, own_id=self.layout.node_id)
         http = StandbyHttp(
             (config.host, config.http_port),
             self._readiness,
-            self._where,
-            observatory=None if config.sasl else self._observatory,
+            HttpForwarder(lambda: serving(self._role.active_node), self._secret, client_tls(config)),
+            advertised_host=advertised_host(config),
+            broker=lambda: self._member.broker,
+            observatory=self._observatory,
             mount=partial(mount_standby_registry, config=config, member=self._member, clock=self._clock),
             tls=tls_context(config),
         )
@@ -460,11 +470,6 @@ class ClusterNode:
         placement = self._member.placement
         tablets = placement.troubles() if placement is not None else []
         return [*self._peers.troubles(), *away, *self._groups.risks(), *tablets, *([message] if message else [])]
-
-    def _where(self) -> str:
-        active = self._role.active_node
-        address = next((m.addresses.get("http") for m in self._coordination.members() if m.node_id == active), None)
-        return "no node serves now" if address is None else f"node {active} serves, at {address}"
 
 
 def _highest_id(coordination: Coordination) -> int:

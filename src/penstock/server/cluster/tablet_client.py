@@ -27,6 +27,7 @@ from penstock.server.cluster.tablet_service import (
     encode,
     mark_call,
 )
+from penstock.server.storage_report import GroupReport
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ Answer = TypeVar("Answer")
 
 _STATES: Final = msgspec.msgpack.Decoder(list[TabletState])
 _IDS: Final = msgspec.msgpack.Decoder(list[int])
+_REPORTS: Final = msgspec.msgpack.Decoder(list[GroupReport])
 _STATUSES: Final = msgspec.msgpack.Decoder(list[PartitionStatus])
 
 
@@ -94,6 +96,13 @@ class TabletClient:
         if reply.status is not CallStatus.OK:
             raise UnavailableError(f"node {node_id} does not tell where the partition begins: {reply.reason}")
         return msgspec.msgpack.decode(reply.body, type=int)
+
+    async def storage_reports(self) -> dict[int, list[GroupReport]]:
+        """The storage of all other nodes that answer."""
+        nodes = [member.node_id for member in self._coordination.members() if member.node_id != self._node_id]
+        replies = await asyncio.gather(*(self._call(node, TabletMethod.STORAGE, None, STATES_S) for node in nodes))
+        told = {node: _decoded(reply, _REPORTS) for node, reply in zip(nodes, replies, strict=True)}
+        return {node: groups for node, groups in told.items() if groups is not None}
 
     async def poll_statuses(self) -> None:
         """Keep `statuses` up to date until cancelled."""

@@ -19,6 +19,7 @@ from penstock.core.errors import UnavailableError
 from penstock.interconnect import Handler, Interconnect, Parts, ServedCall
 from penstock.placement import HostOrder, TabletState
 from penstock.queue import Partition, SourceWrite
+from penstock.server.storage_report import storage_report
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class TabletMethod(IntEnum):
     MARK = 5
     STATUSES = 6
     SETTLE = 7
+    STORAGE = 8
 
 
 class HostCall(msgspec.Struct, frozen=True, array_like=True):
@@ -98,6 +100,7 @@ class TabletService:
             TabletMethod.MARK: self._serve_mark,
             TabletMethod.STATUSES: self._serve_statuses,
             TabletMethod.SETTLE: self._serve_settle,
+            TabletMethod.STORAGE: self._serve_storage,
         }
         # None of them may stop midway: a tablet that was being stopped would run on unknown to all.
         interconnect.service.register(TABLETS_DESTINATION, handlers, cancels=False)
@@ -205,6 +208,9 @@ class TabletService:
 
     def _serve_statuses(self, call: ServedCall) -> Parts:
         return (encode(self.statuses()),)
+
+    async def _serve_storage(self, call: ServedCall) -> Parts:
+        return (encode(await storage_report(self._tablets.storage)),)
 
 
 def mark_call(place: TopicPartition, marker: bytes, source: SourceWrite) -> MarkCall:

@@ -9,6 +9,7 @@ from penstock.server.http.deployments import DeploymentResource
 from penstock.server.http.history import HistoryResource
 from penstock.server.http.messages import MessageResource
 from penstock.server.http.node_context import NodeContext
+from penstock.server.http.nodes import NodeResource
 from penstock.server.http.overview import OverviewResource
 from penstock.server.http.pipelines import PipelineResource
 from penstock.server.http.produce import ProduceResource
@@ -42,6 +43,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
         QueueResource(context),
         RegistrationResource(context, directory),
         StorageResource(context),
+        NodeResource(context),
         StreamResource(context, directory),
         pipelines,
         DeploymentResource(context, pipelines),

@@ -15,6 +15,7 @@ from aiohttp.typedefs import Middleware
 from penstock.broker import Broker
 from penstock.core.errors import PenstockError
 from penstock.gateway.basic_sign_in import BasicSignIn
+from penstock.gateway.forwarded_client import seen_through
 from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard
 from penstock.server.http.caller import Caller
@@ -45,12 +46,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Mount = Callable[[web.Application], None]
 
 
-def make_app(broker: Broker, routes: Sequence[Route], hosts: frozenset[str] | None, mounts: Sequence[Mount]) -> web.Application:
+def make_app(
+    broker: Broker,
+    routes: Sequence[Route],
+    hosts: frozenset[str] | None,
+    mounts: Sequence[Mount],
+    forward_secret: bytes | None = None,
+) -> web.Application:
     """The application with these routes below the prefix of the API. `hosts` are the accepted host names; None is any.
-    Applications added by `mounts` have the same protection, and come after the API."""
+    Applications added by `mounts` have the same protection, and come after the API. Other nodes sign what they forward with the
+    secret."""
+    guard = HttpGuard(hosts, serves_pages=True)
     app = web.Application(
         client_max_size=BODY_BYTES_MAX,
-        middlewares=[_catch_errors, HttpGuard(hosts, serves_pages=True).middleware(), _signed_in(broker)],
+        middlewares=[_catch_errors, guard.middleware(), seen_through(forward_secret), _signed_in(broker)],
     )
     app[BODIES] = IncomingBodies(BodyLimits(), broker.clock)
     app.on_response_prepare.append(_add_headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock import __version__
+from penstock.server.cluster.known_nodes import KnownNode, NodeState
 from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
@@ -24,6 +25,7 @@ class NodeView(ResponseModel, frozen=True):
     is_running: bool
     is_leader: bool
     is_draining: bool
+    state: NodeState
     tablets: int
 
 
@@ -72,9 +74,14 @@ class ClusterResource(Resource):
             erasure=context.erasure,
             durability=config.durability,
             listeners={name: str(listener) for name, listener in context.listeners.items()},
-            nodes=[NodeView(**node._asdict()) for node in context.nodes()],
+            nodes=[] if context.cluster is None else [_node(node) for node in context.cluster.nodes()],
             security=SecurityView(sasl=config.sasl, tls=config.tls_cert is not None),
             user=call.caller.principal.removeprefix("User:") if config.sasl else None,
             **context.figures.counts()._asdict(),
             consumers=len(await self._directory.all(context.figures.last)),
         )
+
+
+def _node(node: KnownNode) -> NodeView:
+    shown = node._asdict()
+    return NodeView(**{name: shown[name] for name in NodeView.__struct_fields__})

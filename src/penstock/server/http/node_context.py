@@ -13,7 +13,7 @@ from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
 
 if TYPE_CHECKING:
-    from penstock.server.cluster.known_nodes import KnownNode
+    from penstock.server.cluster.administration import ClusterAdministration
     from penstock.server.http.figures import Figures
     from penstock.server.metrics import Observatory
     from penstock.server.pipelines import DeploymentKeeper
@@ -40,7 +40,8 @@ class NodeContext:
     figures: Figures
     observatory: Observatory
     deployments: DeploymentKeeper
-    nodes: Callable[[], Sequence[KnownNode]] = tuple  # all of the cluster; empty if there is only this one
+    cluster: ClusterAdministration | None = None  # None: there is only this node
+    forward_secret: bytes | None = None  # what other nodes sign requests with that they forward
     readers_of: ReadersOf | None = None  # of consumers of YDB, if there is a listener for them
 
     def now_ms(self) -> int:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Literal, NamedTuple, cast
+from collections.abc import Mapping, Sequence
 
-from penstock.blob import GroupConfig, VDisk, VDiskHost, VDiskId, group_state
+from penstock.blob import Erasure, VDiskHost, VDiskId
 from penstock.broker import Operation
 from penstock.core.errors import PenstockError
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
+from penstock.server.storage_report import GroupReport, GroupState, VDiskReport, VDiskState, merged_reports, storage_report
 
 log = logging.getLogger(__name__)
 
-GroupState = Literal["healthy", "degraded", "read-only", "lost"]
-VDiskState = Literal["serving", "healing", "full", "failing", "out"]
-
 
 class VDiskView(ResponseModel, frozen=True):
-    """One VDisk. `used` is the size of its files, `live` the part that is not garbage; space is that of its disk."""
+    """One VDisk. `used` is the size of its files, `live` the part that is not garbage; space is that of its disk. `node` is the
+    one that it lives on; null if there is only one, or that node does not answer."""
 
     id: str
+    node: int | None
     order: int
     fail_realm: int
     fail_domain: int
@@ -83,14 +83,6 @@ class ClockConfirmation(ResponseModel, frozen=True):
     behind_s: float
 
 
-class Space(NamedTuple):
-    """Space on the file systems of the disks, each counted once."""
-
-    used: int
-    free: int
-    total: int
-
-
 class StorageResource(Resource):
     """The storage of a node."""
 
@@ -118,8 +110,14 @@ class StorageResource(Resource):
         """GET /storage."""
         call.caller.check_cluster(Operation.DESCRIBE)
         topics = (await self._context.figures.snapshot()).topics.values()
+        cluster = self._context.cluster
+        own = {self._context.node_id: await storage_report(self._context.storage)}
+        told = own if cluster is None else {**await cluster.storage_reports(), **own}
+        groups = merged_reports(own[self._context.node_id], [group for groups in told.values() for group in groups])
+        nodes = {} if cluster is None else _nodes_of(told)
+        hosts = {} if cluster is None else cluster.hosts()
         return StorageView(
-            groups=[await self._group(config) for config in self._context.storage.groups()],
+            groups=[self._group(group, nodes, hosts) for group in groups],
             topic_bytes=sum(figures.size for figures in topics),
         )
 
@@ -137,72 +135,65 @@ class StorageResource(Resource):
         call.caller.check_cluster(Operation.ALTER)
         return ClockConfirmation(behind_s=await self._context.broker.ages.confirm())
 
-    async def _group(self, config: GroupConfig) -> GroupView:
-        life = await self._context.storage.life(config.id)
-        space = group_space(life)
-        probe = life.probe
-        state = cast("GroupState", group_state(life))
+    def _group(self, group: GroupReport, nodes: Mapping[tuple[int, int], int], hosts: Mapping[int, str]) -> GroupView:
+        shape = Erasure(group.erasure).shape
+        # Disks may share a file system, and nodes a machine.
+        spaces = {
+            (hosts.get(nodes.get((group.id, vdisk.order), 0), ""), vdisk.device): vdisk
+            for vdisk in group.vdisks
+            if vdisk.total is not None
+        }.values()
         return GroupView(
-            id=config.id,
-            name=f"{config.id:08x}",
-            generation=life.group.generation,
-            erasure=config.erasure.value,
-            fail_realms=config.erasure.shape.realms,
-            fail_domains=config.erasure.shape.domains,
-            state=state,
-            vdisks=[_vdisk(config, life, order) for order in range(len(config.disks))],
-            used=space.used,
-            free=space.free,
-            total=space.total,
-            restored=probe.parts_restored,
+            id=group.id,
+            name=f"{group.id:08x}",
+            generation=group.generation,
+            erasure=group.erasure,
+            fail_realms=shape.realms,
+            fail_domains=shape.domains,
+            state=group.state,
+            vdisks=[_vdisk(group, vdisk, nodes.get((group.id, vdisk.order))) for vdisk in group.vdisks],
+            used=sum(vdisk.used for vdisk in group.vdisks),
+            free=sum(vdisk.free or 0 for vdisk in spaces),
+            total=sum(vdisk.total or 0 for vdisk in spaces),
+            restored=group.restored,
             scrub=ScrubView(
                 is_running=self._scrubbing is not None and not self._scrubbing.done(),
-                last_ms=probe.scrub_finished_ms or None,
-                chunks=probe.chunks_scrubbed,
-                found=probe.damaged_found,
+                last_ms=group.scrubbed_ms or None,
+                chunks=group.chunks_scrubbed,
+                found=group.damaged_found,
             ),
         )
 
 
-def group_space(life: VDiskHost) -> Space:
-    """The bytes a group uses, and the space of its file systems, which disks may share."""
-    known = {space.device: space for vdisk in life.vdisks.values() if (space := vdisk.space) is not None}.values()
-    used = sum(_used(vdisk) for vdisk in life.vdisks.values())
-    return Space(used, sum(space.free for space in known), sum(space.total for space in known))
+def _nodes_of(told: Mapping[int, Sequence[GroupReport]]) -> dict[tuple[int, int], int]:
+    """The node that each VDisk lives on, by group and order."""
+    return {
+        (group.id, vdisk.order): node_id
+        for node_id, groups in told.items()
+        for group in groups
+        for vdisk in group.vdisks
+        if not vdisk.is_elsewhere
+    }
 
 
-def _used(vdisk: VDisk) -> int:
-    """The size of the chunks; the active chunk's size is known only when it is full."""
-    sealed = sum(use.size for number, use in vdisk.index.chunks.items() if number != vdisk.journal.chunk)
-    return sealed + vdisk.journal.offset
-
-
-def _vdisk(config: GroupConfig, life: VDiskHost, order: int) -> VDiskView:
-    vdisk = life.vdisks.get(order)
-    vdisk_id = VDiskId.of_order(config.erasure, config.id, life.group.generation, order)
-    chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
-    state: VDiskState = "out"
-    if vdisk is not None and not vdisk.closed:
-        state = "serving" if vdisk.proves_absence else "healing"
-        state = "full" if vdisk.full else "failing" if vdisk.is_failing else state
-    elif vdisk is None and order in life.elsewhere:
-        state = "serving" if life.elsewhere[order] else "healing"
-    space = None if vdisk is None else vdisk.space
+def _vdisk(group: GroupReport, vdisk: VDiskReport, node: int | None) -> VDiskView:
+    vdisk_id = VDiskId.of_order(Erasure(group.erasure), group.id, group.generation, vdisk.order)
     return VDiskView(
-        id=str(vdisk_id),
-        order=order,
+        id=vdisk.id,
+        node=node,
+        order=vdisk.order,
         fail_realm=vdisk_id.realm,
         fail_domain=vdisk_id.domain,
-        path=str(config.disks[order]),
-        state=state,
-        used=0 if vdisk is None else _used(vdisk),
-        live=sum(use.live for use in chunks),
-        chunks=len(chunks),
-        parts=0 if vdisk is None else vdisk.index.parts,
-        to_heal=life.probe.to_heal.get(order, 0),
-        free=None if space is None else space.free,
-        total=None if space is None else space.total,
-        losses=[] if vdisk is None else vdisk.recovered.losses[-10:],
+        path=vdisk.path,
+        state=vdisk.state,
+        used=vdisk.used,
+        live=vdisk.live,
+        chunks=vdisk.chunks,
+        parts=vdisk.parts,
+        to_heal=vdisk.to_heal,
+        free=vdisk.free,
+        total=vdisk.total,
+        losses=vdisk.losses,
     )
 
 

@@ -22,7 +22,8 @@ from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
-from penstock.server.cluster.known_nodes import known_nodes
+from penstock.server.cluster.administration import ClusterAdministration
+from penstock.server.cluster.known_nodes import ServingNode, serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
@@ -113,6 +114,7 @@ class WorkerNode:
             addresses={ADDRESS: address, **{name: str(Listener(host, port)) for name, port in ports.items() if port}},
             rack=config.rack or "",
             version=__version__,
+            started_ms=int(self._clock.wall() * 1000),
             feature_level_max=FEATURE_LEVEL,
             disks={"disk0": ""},
         )
@@ -142,7 +144,7 @@ class WorkerNode:
         if self._order.worker == FIRST_WORKER:
             await self._lead(member, options, observatory)
         else:
-            await self._listen_http(observatory, member)
+            await self._listen_http(member, observatory)
             await member.follow(observatory)
             await _until(lambda: member.broker is not None and bool(member.listeners))
         assert member.broker is not None
@@ -152,9 +154,9 @@ class WorkerNode:
 
     async def _broker_options(self) -> BrokerOptions:
         options = replace(broker_options(self.config, FIRST_GROUP), storage_groups=frozenset(self._order.groups.values()))
+        self._secret = await asyncio.to_thread(node_secret, Path(self._order.data_dir), self._random)
         if options.security is not None:
-            secret = await asyncio.to_thread(node_secret, Path(self._order.data_dir), options.security.random)
-            options = replace(options, security=replace(options.security, secret=secret))
+            options = replace(options, security=replace(options.security, secret=self._secret))
         return options
 
     async def _lead(self, member: ClusterMember, options: BrokerOptions, observatory: Observatory) -> None:
@@ -162,23 +164,33 @@ class WorkerNode:
         coordination.campaign()
         await _until(lambda: coordination.leadership is not None)
         await coordination.take_system_tablets()
-        host = BrokerHost(self.config, self.layout, observatory, self._mount_console, nodes=partial(known_nodes, coordination))
+        host = BrokerHost(
+            self.config,
+            self.layout,
+            observatory,
+            self._mount_console,
+            cluster=ClusterAdministration(coordination, lambda: member.placement, member.client, {}, self._clock),
+            forward_secret=self._secret,
+        )
         must_exist = directory.layout.started and not self.config.accept_data_loss
         await member.lead(host, replace(options, must_exist=must_exist), directory.note_started)
         self._closing.push_async_callback(host.stop)
 
-    async def _listen_http(self, observatory: Observatory, member: ClusterMember) -> None:
-        """Health, metrics and schema registry of this worker; all else is at the first one."""
+    async def _listen_http(self, member: ClusterMember, observatory: Observatory) -> None:
+        """Health, metrics and schema registry of this worker; all else is forwarded to the first one."""
         config = self.config
         if config.http_port is None:
             return
+        from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
         from penstock.server.cluster.standby_http import StandbyHttp
 
         http = StandbyHttp(
             (config.host, config.http_port),
             self._readiness,
-            self._where,
-            observatory=None if config.sasl else observatory,
+            HttpForwarder(self._serving_node, self._secret, client_tls(config)),
+            advertised_host=advertised_host(config),
+            broker=lambda: member.broker,
+            observatory=observatory,
             mount=partial(mount_standby_registry, config=config, member=member, clock=self._clock),
             tls=tls_context(config),
         )
@@ -193,9 +205,9 @@ class WorkerNode:
         reasons = [] if self._is_ready else ["its partitions are starting"]
         return {"status": "not ready" if reasons else "ready", "role": "worker", "node": self._order.node_id, "reasons": reasons}
 
-    def _where(self) -> str:
-        first = next((m.addresses.get("http") for m in self._coordination.members() if m.name == worker_name(FIRST_WORKER)), None)
-        return "worker 1 is away" if first is None else f"worker 1 serves this, at {first}"
+    def _serving_node(self) -> ServingNode:
+        leader = self._coordination.leader
+        return serving_node(self._coordination, None if leader is None else leader.record.node_id, self._order.node_id)
 
     async def _host(self, broker: PartitionBroker) -> None:
         """Run the tablets of this worker's group. No other worker can, so there is no need to wait for the leader's order."""
