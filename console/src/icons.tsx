@@ -8,6 +8,7 @@ const DRAWINGS = {
   queues: "M4 5h4v14H4zM10 5h4v14h-4zM16 5h4v14h-4z",
   storage:
     "M4 6c0-1.700 3.600-3 8-3s8 1.300 8 3-3.600 3-8 3-8-1.300-8-3zM4 6v6c0 1.700 3.600 3 8 3s8-1.300 8-3V6M4 12v6c0 1.700 3.600 3 8 3s8-1.300 8-3v-6",
+  nodes: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01",
   streams: "M3 8c3-4 6 4 9 0s6 4 9 0M3 16c3-4 6 4 9 0s6 4 9 0",
   pipelines: "M4 5h5v5H4zM15 14h5v5h-5zM9 7.500h4a3 3 0 0 1 3 3V14",
   settings: "M4 7h9M17 7h3M4 17h3M11 17h9M15 4.500v5M9 14.500v5",

@@ -16,6 +16,7 @@ const PAGES: Partial<Record<string, Load>> = {
   streams: () => import("./pages/streams"),
   pipelines: () => import("./pages/pipelines"),
   storage: () => import("./pages/storage"),
+  nodes: () => import("./pages/nodes"),
   settings: () => import("./pages/settings"),
 };
 

@@ -22,6 +22,7 @@ const PLACES: [path: string, text: string, icon: IconName][] = [
   ["streams", "Streams", "streams"],
   ["pipelines", "Pipelines", "pipelines"],
   ["storage", "Storage", "storage"],
+  ["nodes", "Nodes", "nodes"],
   ["settings", "Settings", "settings"],
 ];
 

@@ -31,7 +31,10 @@ const endOf = (path: string) => (path.length > 24 ? `…/${path.split("/").slice
 const VDiskItem = ({ vdisk }: { vdisk: VDisk }) => (
   <li class={`vdisk ${TONES[vdisk.state]}`}>
     <div class="row spread">
-      <strong title={vdisk.id}>VDisk {vdisk.order}</strong>
+      <strong title={vdisk.id}>
+        VDisk {vdisk.order}
+        {vdisk.node !== null && <span class="muted"> on node {vdisk.node}</span>}
+      </strong>
       <State of={vdisk.state === "serving" && vdisk.to_heal > 0 ? "healing" : vdisk.state} />
     </div>
     <div class="mono clip small muted" title={vdisk.path}>
