@@ -54,15 +54,20 @@ def parser() -> argparse.ArgumentParser:
     gone.add_argument("subject", metavar="SUBJECT")
     gone.add_argument("--version", metavar="N", help="one version only")
     gone.add_argument("--permanent", action="store_true", help="for good, what was deleted before")
-    exported = action("export", "print all schemas, levels and modes as lines of JSON, or write them to a topic of Kafka")
-    imported = action(
-        "import", "register schemas with the ids and versions they had, from an export or from the topic of another registry"
+    _add_copying(
+        action("export", "print all schemas, levels and modes as lines of JSON, or write them to a topic of Kafka"),
+        action(
+            "import", "register schemas with the ids and versions they had, from an export or from the topic of another registry"
+        ),
     )
+    return command
+
+
+def _add_copying(exported: argparse.ArgumentParser, imported: argparse.ArgumentParser) -> None:
     imported.add_argument("file", nargs="?", metavar="FILE", help="the exported lines; - for standard input")
     for made, what in ((exported, "write to"), (imported, "read from")):
         made.add_argument("--topic", metavar="NAME", help=f"the topic to {what}, in the form of Confluent's _schemas")
         made.add_argument("--kafka", metavar="HOST:PORT", help="where the topic is (default: the node)")
-    return command
 
 
 def run(argv: list[str]) -> int:

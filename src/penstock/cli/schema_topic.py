@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from penstock.cli.consumer import Consumer
 from penstock.cli.kafka_client import CommandClient
-from penstock.cli.message_input import MessageDraft
 from penstock.cli.positions import EARLIEST, LATEST, list_offsets
 from penstock.cli.producer import Producer
+from penstock.client.messages import MessageDraft
 
 Line = dict[str, Any]
 """A line of `penstock schema export`: a version of a subject, or a level or a mode."""
