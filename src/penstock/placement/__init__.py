@@ -4,6 +4,7 @@ from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory
 from penstock.placement.node_tablets import HostOrder, NodeTablets, PlacedTablet, TabletState
 from penstock.placement.placement import Placement
 from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, Plan, TabletView, Takeover, choose, plan
+from penstock.placement.probe import PlacementProbe
 from penstock.placement.requests import (
     DRAIN_NODE,
     MAINTENANCE,
@@ -31,6 +32,7 @@ __all__ = [
     "NodeView",
     "PlacedTablet",
     "Placement",
+    "PlacementProbe",
     "PlacementRequests",
     "Plan",
     "Reachability",

@@ -21,6 +21,7 @@ from penstock.placement.node_health import NodeHealth
 from penstock.placement.node_tablets import HostOrder, NodeTablets, PlacedTablet, TabletState
 from penstock.placement.owners import Owners
 from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, TabletView, Takeover, can_run, choose, plan
+from penstock.placement.probe import PlacementProbe
 from penstock.placement.tablet_health import TabletHealth
 from penstock.placement.troubles import DOWN_S, troubles_of
 
@@ -47,6 +48,7 @@ class Placement:
         self._clock = clock
         self._hosting = Hosting(nodes)
         self._owners = Owners(coordination)
+        self.probe = PlacementProbe()
         self._node_health = NodeHealth(clock.monotonic())
         self._tablet_health = TabletHealth()
         self._nodes: dict[int, NodeView] = {}
@@ -171,6 +173,7 @@ class Placement:
         await self._owners.free(lambda: [tablet.tablet_id for tablet in self._inventory.tablets()])
         existing = {tablet.tablet_id for tablet in listed}
         self._tablet_health.forget(self._tablet_health.watched() - existing)
+        self.probe.forget(existing)
         await self._drop_kept(existing)
         await self._leave_if_drained()
 
@@ -202,11 +205,23 @@ class Placement:
         return [tablet for tablet in self._inventory.tablets() if not tablet.is_deleting]
 
     def _observe(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
+        probe = self.probe
+        probe.tablets.clear()
+        probe.partitions.clear()
+        probe.unserved = 0
         for tablet in listed:
-            owner = owners.owner_of(tablet.tablet_id)
-            if owner is not None and self._hosting.has_told(owner) and not self._is_busy(tablet.tablet_id):
-                state = self._hosting.state(owner, tablet.tablet_id)
-                self._tablet_health.observe(tablet.tablet_id, owner, now, is_up=state is not None and state.is_up)
+            tablet_id = tablet.tablet_id
+            owner = owners.owner_of(tablet_id)
+            probe.tablets[owner] += 1
+            probe.partitions[owner] += tablet.partitions
+            state = self._hosting.state(owner, tablet_id)
+            is_up = state is not None and state.is_up
+            if owner is not None and self._hosting.has_told(owner) and not self._is_busy(tablet_id):
+                self._tablet_health.observe(tablet_id, owner, now, is_up=is_up)
+            if is_up:
+                probe.note_up(tablet_id, now)
+            elif tablet_id not in self._moving:
+                probe.unserved += 1
 
     def _views(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> list[TabletView]:
         """All tablets for the planner, but those that `place` is busy with or that wait."""
@@ -256,6 +271,9 @@ class Placement:
         for begin in range(0, len(takeovers), TAKEOVERS_AT_ONCE):
             by_node: dict[int, list[HostOrder]] = {}
             urgent = takeovers[begin : begin + TAKEOVERS_AT_ONCE]
+            for takeover in urgent:
+                if (lost := self._owners.known.owner_of(takeover.tablet_id)) is not None:
+                    self.probe.note_takeover(takeover.tablet_id, now - self._peers.down_s(lost))
             await self._owners.assign({takeover.tablet_id: takeover.node_id for takeover in urgent})
             for tablet_id, node_id in urgent:
                 by_node.setdefault(node_id, []).append(HostOrder(tablet_id))
@@ -276,10 +294,11 @@ class Placement:
                 log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
                 return
             stopped_at = self._clock.monotonic()
+            self.probe.note_move(tablet_id, move.reason, stopped_at)
             await self._owners.assign({tablet_id: move.target})
             is_failing = move.reason is MoveReason.FAILING
             self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
-            await self._hosting.host(move.target, [HostOrder(tablet_id)])
+            await self._host(move.target, [HostOrder(tablet_id)])
             told = "tablet %d moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
             stopped_s, started_s = stopped_at - began, self._clock.monotonic() - stopped_at
             log.info(told, tablet_id, move.source, move.target, move.reason.value, stopped_s, started_s)
@@ -317,7 +336,7 @@ class Placement:
         try:
             for host, tablet_ids in released.items():
                 kept |= set(tablet_ids) - await self._hosting.release(host, tablet_ids)
-            await self._hosting.host(node_id, [order for order in orders if order.tablet_id not in kept])
+            await self._host(node_id, [order for order in orders if order.tablet_id not in kept])
         finally:
             for order in orders:
                 self._hosting.asked.pop(order.tablet_id, None)
@@ -328,7 +347,10 @@ class Placement:
         _ = self._spawn(self._host(node_id, orders), f"host-at-{node_id}")
 
     async def _host(self, node_id: int, orders: Sequence[HostOrder]) -> None:
-        await self._hosting.host(node_id, orders)
+        self.probe.starts += len(orders)
+        for state in await self._hosting.host(node_id, orders):
+            if state.is_up:
+                self.probe.note_up(state.tablet_id, self._clock.monotonic())
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(self._logged(work), name=name)
@@ -446,6 +468,11 @@ class Placement:
     def nodes(self) -> Mapping[int, NodeView]:
         """All nodes, as seen last."""
         return self._nodes
+
+    @property
+    def moving(self) -> int:
+        """How many tablets are on their way."""
+        return len(self._moving)
 
     def away_s(self, node_id: int) -> float | None:
         """How long a node has been away; None if it is not, or that is not known."""

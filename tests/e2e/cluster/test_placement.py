@@ -37,7 +37,8 @@ def check_api(cluster: RunningCluster, drained: int) -> None:
         assert {node["name"]: node["state"] for node in shown["nodes"]} == {
             f"n{known}": "leader" if known == active else "running" for known in cluster.nodes
         }
-        assert sum(node["partitions"] for node in shown["nodes"]) == cluster.api(number, "/tablets")["total"]
+        assert sum(node["tablets"] for node in shown["nodes"]) == cluster.api(number, "/tablets")["total"]
+        assert all(node["partitions"] and node["version"] and node["since_ms"] for node in shown["nodes"])
         groups = cluster.api(number, "/storage")["groups"]
         assert [(len(group["vdisks"]), group["state"]) for group in groups] == [(3, "healthy")]
         assert len({vdisk["node"] for vdisk in groups[0]["vdisks"]}) == 3
@@ -45,6 +46,8 @@ def check_api(cluster: RunningCluster, drained: int) -> None:
     assert "drains" in cluster.api(others[0], f"/nodes/{drained}/drain", method="POST")["message"]
     until("it is drained", lambda: not cluster.api(others[1], f"/tablets?node={drained}")["total"])
     assert cluster.api(others[1], "/nodes")["nodes"][drained - 1]["is_draining"]
+    assert 'penstock_placement_moves_total{reason="drain"} 1' in cluster.metrics(active)
+    assert f'penstock_placement_tablets{{node="{drained}"}} 0' in cluster.metrics(active)
     cluster.api(others[0], f"/nodes/{drained}/undrain", method="POST")
     until("it has a tablet again", lambda: cluster.api(others[1], f"/tablets?node={drained}")["total"] == 1)
 

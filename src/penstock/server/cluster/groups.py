@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.blob import (
     DYNAMIC_GROUPS_FROM,
@@ -47,6 +47,13 @@ def group_of_new_topics(coordination: Coordination) -> int | None:
     if all(group.group >= DYNAMIC_GROUPS_FROM for group in known):
         return None
     return min((group.group for group in known if group.group >= DYNAMIC_GROUPS_FROM and group.is_formed), default=None)
+
+
+class GroupRisk(NamedTuple):
+    """A group that can lose nothing more, or that `is_lost` because it has lost too much."""
+
+    message: str
+    is_lost: bool = False
 
 
 class ClusterGroups:
@@ -121,9 +128,9 @@ class ClusterGroups:
                 behind.add(seat.node)
         return frozenset(seat.node for seat in membership.configuration.seats) - behind
 
-    def risks(self) -> list[str]:
+    def risks(self) -> list[GroupRisk]:
         """Groups that can lose no further VDisk, or have lost too many, as far as this node knows."""
-        found: list[str] = []
+        found: list[GroupRisk] = []
         for group, membership in self.memberships.items():
             host, erasure = self.hosts[group], membership.configuration.erasure
             orders = range(len(membership.configuration.seats))
@@ -131,11 +138,11 @@ class ClusterGroups:
             if len(whole) == len(orders) or not membership.configuration.is_formed:
                 continue
             if not group_quorum(erasure, _mask(whole)):
-                found.append(f"group {group:08x} has lost too many VDisks: {_named(host, set(orders) - whole)}")
+                lost = f"group {group:08x} has lost too many VDisks: {_named(host, set(orders) - whole)}"
+                found.append(GroupRisk(lost, is_lost=True))
             elif not all(group_quorum(erasure, _mask(whole - {order})) for order in whole):
-                found.append(
-                    f"group {group:08x} can lose nothing more: {_named(host, set(orders) - whole)} is out or being refilled"
-                )
+                out = _named(host, set(orders) - whole)
+                found.append(GroupRisk(f"group {group:08x} can lose nothing more: {out} is out or being refilled"))
         return found
 
     async def survey(self) -> None:

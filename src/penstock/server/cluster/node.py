@@ -59,10 +59,12 @@ from penstock.server.cluster.known_nodes import serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
+from penstock.server.cluster.troubles import cluster_troubles
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
 from penstock.server.metrics import Observatory
+from penstock.server.metrics.alerts import ClusterTrouble
 from penstock.server.schema_registry import mount_standby_registry
 from penstock.server.security import tls_context
 from penstock.server.tracing import start_tracing
@@ -377,6 +379,7 @@ class ClusterNode:
         observatory.interconnect = self._interconnect
         observatory.disk_troubles = self._groups.troubles
         observatory.cluster_troubles = self._cluster_troubles
+        observatory.placement = lambda: self._member.placement
         observatory.watch_loop()
         host = BrokerHost(
             config,
@@ -458,18 +461,11 @@ class ClusterNode:
             "node": self.layout.node_id,
             "active_node": self._role.active_node,
             "reasons": reasons,
-            "warnings": self._cluster_troubles(),
+            "warnings": [trouble.message for trouble in self._cluster_troubles()],
         }
 
-    def _cluster_troubles(self) -> list[str]:
-        """Nodes that are away or cannot be reached, groups at risk, tablets that do not run, and an etcd that is away."""
-        running = {member.node_id for member in self._coordination.members()}
-        nodes = self._coordination.nodes().items()
-        away = [f"node {number} ({node.name}) is away" for number, node in nodes if number not in running and not node.is_removed]
-        message = self._coordination.status.message
-        placement = self._member.placement
-        tablets = placement.troubles() if placement is not None else []
-        return [*self._peers.troubles(), *away, *self._groups.risks(), *tablets, *([message] if message else [])]
+    def _cluster_troubles(self) -> list[ClusterTrouble]:
+        return cluster_troubles(self._coordination, self._peers, self._groups, self._member.placement)
 
 
 def _highest_id(coordination: Coordination) -> int:

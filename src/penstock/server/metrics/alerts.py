@@ -24,6 +24,26 @@ IDLE_S: Final = 300.0  # without members and commits: the consumer does not run
 ABANDONED_S: Final = 86_400.0  # after this long its owner knows, or there is none
 _PIPELINE_ALIVE: Final = frozenset({"starting", "running", "waiting", "restarting"})
 
+# Of each kind of trouble with a cluster: the code of its alert, what to do, and where the console shows it.
+_CLUSTER_ALERTS: Final = {
+    "node": (
+        "node_lost",
+        "start it again, or replace it (penstock node list shows all); until then the cluster may survive no further failure",
+        "/nodes",
+    ),
+    "group": (
+        "group_at_risk",
+        "bring the node or disk back, or replace the disk (penstock disk replace); until then stop no other node",
+        "/storage",
+    ),
+    "tablets": (
+        "tablets_not_served",
+        "clients wait for these partitions: see penstock tablet list for why, and start the nodes that can run them",
+        "/nodes",
+    ),
+    "store": ("etcd_away", "bring etcd back: nodes go on serving, but no tablet moves and no node can join", "/nodes"),
+}
+
 
 class Alert(NamedTuple):
     """One thing, what to do about it, and where the console shows it. What it is about, `cluster`, `topic`, `consumer` or
@@ -47,6 +67,15 @@ class DiskFacts(NamedTuple):
     is_full: bool
     free: int
     size: int
+
+
+class ClusterTrouble(NamedTuple):
+    """Something is wrong with the cluster: with a `node`, with a storage `group` that can lose nothing more or has lost too much,
+    with `tablets` that no node serves, or with the `store` by which nodes agree."""
+
+    kind: str
+    message: str
+    is_critical: bool = False
 
 
 class LagFacts(NamedTuple):
@@ -82,7 +111,7 @@ class Facts:
 
     now_ms: int = 0
     group_state: str = "healthy"
-    cluster_troubles: Sequence[str] = ()  # with other nodes, or what they agree by
+    cluster_troubles: Sequence[ClusterTrouble] = ()
     disks: Sequence[DiskFacts] = ()
     lags: Sequence[LagFacts] = ()
     unknown_losses: Sequence[str] = ()  # of the log of a disk that has no sisters
@@ -153,8 +182,8 @@ def _storage(facts: Facts) -> Iterator[Alert]:
 
 def _cluster(facts: Facts) -> Iterator[Alert]:
     for trouble in facts.cluster_troubles:
-        advice = "see `penstock node list`, and start what is away: until then the cluster may survive no further failure"
-        yield Alert(WARNING, "cluster", trouble, advice, "/storage")
+        code, advice, link = _CLUSTER_ALERTS[trouble.kind]
+        yield Alert(CRITICAL if trouble.is_critical else WARNING, code, trouble.message, advice, link)
 
 
 def _damaged(facts: Facts) -> Iterator[Alert]:

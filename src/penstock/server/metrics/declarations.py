@@ -302,6 +302,27 @@ SERVED_REFUSED = Metric(
     ("reason",),
 )
 
+# Tablets of a cluster, on the node that leads it.
+PLACED_TABLETS = Metric(
+    "penstock_placement_tablets", _GAUGE, "Tablets of topics that a node owns, as its leader sees it.", ("node",)
+)
+PLACED_PARTITIONS = Metric("penstock_placement_partitions", _GAUGE, "Partitions of these tablets.", ("node",))
+PLACEMENT_MOVING = Metric("penstock_placement_moving_tablets", _GAUGE, "Tablets on their way from one node to another.")
+PLACEMENT_DOWN = Metric(
+    "penstock_placement_unserved_tablets", _GAUGE, "Tablets that have no owner, or one that is lost or does not run them."
+)
+PLACEMENT_MOVES = Metric(
+    "penstock_placement_moves_total", _COUNTER, "Tablets that were handed over to another node, by reason.", ("reason",)
+)
+PLACEMENT_TAKEOVERS = Metric("penstock_placement_takeovers_total", _COUNTER, "Tablets that were taken over from a lost node.")
+PLACEMENT_STARTS = Metric("penstock_placement_starts_total", _COUNTER, "Orders to a node to start a tablet.", (), _INTERNAL)
+PLACEMENT_PAUSE = Metric(
+    "penstock_placement_pause_seconds",
+    _HISTOGRAM,
+    "How long a tablet was not served: while it was moved, or from when its node was last reached until another one ran it.",
+    ("cause",),
+)
+
 # Upkeep of topics.
 COMPACTION_DURATION = Metric("penstock_compaction_duration_seconds", _HISTOGRAM, "Passes of compaction over a partition.")
 COMPACTION_READ = Metric("penstock_compaction_read_bytes_total", _COUNTER, "Bytes that compaction read.")

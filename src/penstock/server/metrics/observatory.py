@@ -12,7 +12,8 @@ from penstock.broker import BrokerReading
 from penstock.core.clock import Clock
 from penstock.core.probe import RequestProbe, Tracing
 from penstock.interconnect import Interconnect
-from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, Facts, LagFacts, alerts_of
+from penstock.placement import Placement
+from penstock.server.metrics.alerts import BLOCK_SHOWN_S, CLOCK_JUMP_SHOWN_S, Alert, ClusterTrouble, Facts, LagFacts, alerts_of
 from penstock.server.metrics.descriptor_watch import DescriptorWatch
 from penstock.server.metrics.flows import TopicFlows, TopicRates
 from penstock.server.metrics.history import FLOW_METRICS, HISTORY_S, PIPELINE_METRICS, History, Key, SeriesQuery
@@ -67,7 +68,8 @@ class Observatory:
         self.disk_troubles: Callable[[], Sequence[str]] = (
             tuple  # of a cluster's disks here: others must not stop before they serve
         )
-        self.cluster_troubles: Callable[[], Sequence[str]] = tuple  # with other nodes, or what they agree by
+        self.cluster_troubles: Callable[[], Sequence[ClusterTrouble]] = tuple  # with other nodes, or what they agree by
+        self.placement: Callable[[], Placement | None] = lambda: None  # of a node that leads a cluster
         self.started_s = clock.wall()
         self.probe = HttpProbe()  # of the HTTP listener
         self.count_connections: Callable[[], int] = int  # of the same, once it listens

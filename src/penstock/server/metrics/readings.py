@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock import __version__
 from penstock.blob import DEGRADED, HEALTHY, LOST, READ_ONLY, LocalDisk
 from penstock.core.probe import Durations
+from penstock.placement import MoveReason
 from penstock.server.metrics import declarations as m
 from penstock.server.metrics.metric import Metric, Samples, Tier
 from penstock.server.metrics.process import read_process
@@ -17,6 +18,7 @@ from penstock.server.pipelines import RUNNING, DeploymentKeeper
 if TYPE_CHECKING:
     from penstock.broker.streams import Streams
     from penstock.interconnect import Interconnect
+    from penstock.placement import Placement
     from penstock.server.metrics.observatory import Observatory
     from penstock.server.metrics.sources import Sources
 
@@ -31,6 +33,8 @@ def read_all(observatory: Observatory, tier: Tier) -> Samples:
     _read_process(observatory, samples)
     if observatory.interconnect is not None:
         read_interconnect(observatory.interconnect, samples)
+    if (placement := observatory.placement()) is not None:
+        read_placement(placement, samples)
     sources = observatory.sources
     if sources is None:
         return samples
@@ -278,6 +282,22 @@ def read_interconnect(interconnect: Interconnect, samples: Samples) -> None:
         samples.add(m.SERVED_ERRORS, count, status.lower())
     for reason, count in sorted(served.refused.items()):
         samples.add(m.SERVED_REFUSED, count, reason.lower())
+
+
+def read_placement(placement: Placement, samples: Samples) -> None:
+    """What nodes own, and what has moved between them."""
+    probe = placement.probe
+    for node_id in placement.nodes:
+        samples.add(m.PLACED_TABLETS, probe.tablets[node_id], str(node_id))
+        samples.add(m.PLACED_PARTITIONS, probe.partitions[node_id], str(node_id))
+    samples.add(m.PLACEMENT_MOVING, placement.moving)
+    samples.add(m.PLACEMENT_DOWN, probe.unserved)
+    for reason in MoveReason:
+        samples.add(m.PLACEMENT_MOVES, probe.moves[reason], reason.value)
+    samples.add(m.PLACEMENT_TAKEOVERS, probe.takeovers)
+    samples.add(m.PLACEMENT_STARTS, probe.starts)
+    for cause, pauses in probe.pauses.items():
+        samples.add(m.PLACEMENT_PAUSE, pauses, cause)
 
 
 def _read_pipelines(reports: list[dict[str, Any]], samples: Samples) -> None:

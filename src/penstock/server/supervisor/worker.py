@@ -23,12 +23,13 @@ from penstock.core.clock import SystemClock, boot_time
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
 from penstock.server.cluster.administration import ClusterAdministration
-from penstock.server.cluster.known_nodes import ServingNode, serving_node
+from penstock.server.cluster.known_nodes import ServingNode, known_nodes, serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
 from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
+from penstock.server.metrics.alerts import ClusterTrouble
 from penstock.server.schema_registry import mount_standby_registry
 from penstock.server.security import tls_context
 from penstock.server.supervisor.worker_config import COORDINATION_SOCKET, socket_directory, worker_name
@@ -173,6 +174,8 @@ class WorkerNode:
             forward_secret=self._secret,
         )
         must_exist = directory.layout.started and not self.config.accept_data_loss
+        observatory.placement = lambda: member.placement
+        observatory.cluster_troubles = self._troubles
         await member.lead(host, replace(options, must_exist=must_exist), directory.note_started)
         self._closing.push_async_callback(host.stop)
 
@@ -204,6 +207,11 @@ class WorkerNode:
     def _readiness(self) -> dict[str, Any]:
         reasons = [] if self._is_ready else ["its partitions are starting"]
         return {"status": "not ready" if reasons else "ready", "role": "worker", "node": self._order.node_id, "reasons": reasons}
+
+    def _troubles(self) -> list[ClusterTrouble]:
+        """The workers that are away: the supervisor starts them again."""
+        nodes = known_nodes(self._coordination)
+        return [ClusterTrouble("node", f"{node.name} is away; it is started again") for node in nodes if not node.is_running]
 
     def _serving_node(self) -> ServingNode:
         leader = self._coordination.leader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.metrics.alerts import CRITICAL, EACH_MAX, WARNING, DiskFacts, Facts, LagFacts, alerts_of
+from penstock.server.metrics.alerts import CRITICAL, EACH_MAX, WARNING, ClusterTrouble, DiskFacts, Facts, LagFacts, alerts_of
 from penstock.server.metrics.lag_trend import STEP_S, STEPS, LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
 from penstock.server.metrics.loop_watchdog import LoopWatchdog
@@ -35,6 +35,11 @@ def test_a_node_that_is_well_has_none() -> None:
     [
         (Facts(group_state="degraded", disks=[disk(up=False)]), (WARNING, "storage_degraded")),
         (Facts(group_state="read-only"), (CRITICAL, "storage_read_only")),
+        (Facts(cluster_troubles=[ClusterTrouble("node", "node 2 is away")]), (WARNING, "node_lost")),
+        (Facts(cluster_troubles=[ClusterTrouble("group", "group 1 can lose nothing more")]), (WARNING, "group_at_risk")),
+        (Facts(cluster_troubles=[ClusterTrouble("group", "group 1 is lost", is_critical=True)]), (CRITICAL, "group_at_risk")),
+        (Facts(cluster_troubles=[ClusterTrouble("tablets", "tablet 7", is_critical=True)]), (CRITICAL, "tablets_not_served")),
+        (Facts(cluster_troubles=[ClusterTrouble("store", "etcd does not answer")]), (WARNING, "etcd_away")),
         (Facts(group_state="lost", disks=[disk(up=False)]), (CRITICAL, "storage_lost")),
         (Facts(disks=[disk(free=9 * GIB)]), (WARNING, "disk_nearly_full")),
         (Facts(disks=[disk(free=4 * GIB)]), (CRITICAL, "disk_nearly_full")),
