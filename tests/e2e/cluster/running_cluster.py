@@ -109,7 +109,7 @@ class RunningCluster:
     def readiness(self, number: int) -> Mapping[str, Any]:
         """What /readyz of a node shows; nothing if it does not answer."""
         has_tls = "--tls-cert" in self._options.get(number, ())
-        url = f"{'https' if has_tls else 'http'}://{self.host(number)}:{self._ports[number][1]}/readyz"
+        url = f"{self.url(number)}/readyz"
         context = ssl._create_unverified_context() if has_tls else None  # the certificate vouches for itself
         try:
             with urllib.request.urlopen(url, timeout=2.0, context=context) as response:
@@ -121,12 +121,17 @@ class RunningCluster:
 
     def metrics(self, number: int) -> str:
         """What /metrics of a node shows."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[number][1]}/metrics", timeout=10.0) as response:
+        with urllib.request.urlopen(f"{self.url(number)}/metrics", timeout=10.0) as response:
             return str(response.read().decode())
+
+    def url(self, number: int) -> str:
+        """The HTTP listener of a node."""
+        has_tls = "--tls-cert" in self._options.get(number, ())
+        return f"{'https' if has_tls else 'http'}://{self.host(number)}:{self._ports[number][1]}"
 
     def api(self, number: int, path: str, body: object = None, method: str = "GET") -> Any:
         """What the HTTP API answers on a node, which may not be the one that serves it."""
-        url = f"http://{self.host(number)}:{self._ports[number][1]}/api/v1{path}"
+        url = f"{self.url(number)}/api/v1{path}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=WAIT_S) as response:

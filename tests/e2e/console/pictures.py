@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.e2e.cluster.running_cluster import running_cluster
 from tests.e2e.console.browser import running_browser
 from tests.e2e.console.live_data import base_url, node_with_data
 from tests.e2e.console.test_pages import PAGES
@@ -18,6 +19,8 @@ from tests.e2e.console.window import DESK, PHONE, ROOT, Theme, Window, opened_wi
 
 FIRST_SEEN = ("overview", "topics", "messages", "consumers")
 SETTLE_MS = 600
+
+Form = tuple[str, Theme, tuple[int, int]]
 
 
 def main() -> int:
@@ -29,7 +32,7 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     first = [page for page in PAGES if page[2] in FIRST_SEEN]
-    forms: list[tuple[str, Theme, tuple[int, int]]] = [("", "light", DESK), ("-dark", "dark", DESK), ("-phone", "light", PHONE)]
+    forms: list[Form] = [("", "light", DESK), ("-dark", "dark", DESK), ("-phone", "light", PHONE)]
     with (
         tempfile.TemporaryDirectory(prefix="penstock-pictures-") as folder,
         running_browser() as browser,
@@ -39,7 +42,21 @@ def main() -> int:
         for form, theme, size in forms:
             with opened_window(browser, base_url(node), size=size, theme=theme) as window:
                 _take(window, PAGES if arguments.all or not form else first, arguments.folder, form)
+    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as folder:
+        _take_cluster(Path(folder), forms, arguments.folder)
     return 0
+
+
+def _take_cluster(data: Path, forms: list[Form], folder: Path) -> None:
+    """The page that only a cluster has."""
+    options = {number: ("--rack", f"rack-{number}") for number in (1, 2, 3)}
+    with running_cluster(data, options=options) as cluster:
+        for topic, partitions in (("orders", "12"), ("clicks", "24"), ("readings", "6")):
+            cluster.use("topic", "create", topic, "--partitions", partitions)
+        with running_browser() as browser:
+            for form, theme, size in forms:
+                with opened_window(browser, cluster.url(min(cluster.nodes)), size=size, theme=theme) as window:
+                    _take(window, [("/nodes", "rack-3" if size == DESK else "leader", "nodes")], folder, form)
 
 
 def _take(window: Window, pages: list[tuple[str, str, str]], folder: Path, form: str) -> None:

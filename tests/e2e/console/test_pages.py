@@ -34,6 +34,7 @@ PAGES = [
     ("/pipelines", "orders-to-lake", "pipelines"),
     ("/pipelines/orders-to-lake", "row 17 is not JSON", "pipeline"),
     ("/storage", "Fail domain 7", "storage"),
+    ("/nodes", "This node is alone", "nodes"),
     ("/settings", "data_dir", "settings"),
 ]
 
