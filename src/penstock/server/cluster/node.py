@@ -128,8 +128,7 @@ class ClusterNode:
         await self._closing.aclose()
 
     async def _hand_over(self) -> None:
-        """Let other nodes take the tablets of this one, and the lead, while it still serves. What is not taken in time, or with
-        no node that stays, or in maintenance, is taken over after it has ended, or waits for it."""
+        """Let other nodes take the tablets of this one, and the lead, while it still serves; the rest is taken over later."""
         coordination, node_id = self._coordination, self.layout.node_id
         if not coordination.status.is_usable:
             return
