@@ -15,6 +15,7 @@ const PAGES: Partial<Record<string, Load>> = {
   queues: ({ length }) => (length > 1 ? import("./pages/queue") : import("./pages/queues")),
   streams: () => import("./pages/streams"),
   pipelines: () => import("./pages/pipelines"),
+  schemas: ({ length }) => (length > 1 ? import("./pages/schema") : import("./pages/schemas")),
   storage: () => import("./pages/storage"),
   nodes: () => import("./pages/nodes"),
   settings: () => import("./pages/settings"),

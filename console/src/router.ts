@@ -84,7 +84,7 @@ addEventListener("click", (event) => {
   const anchor = event.target instanceof Element ? event.target.closest<HTMLAnchorElement>("a[href]") : null;
   if (!anchor || anchor.target || anchor.hasAttribute("download")) return;
   const target = new URL(anchor.href);
-  if (target.origin !== location.origin || /^\/(api|metrics|healthz|readyz|assets)(\/|$)/.test(target.pathname)) return;
+  if (target.origin !== location.origin || /^\/(api|metrics|healthz|readyz|assets|schema-registry)(\/|$)/.test(target.pathname)) return;
   if (target.hash && target.pathname === location.pathname) return;
   event.preventDefault();
   navigate(target.pathname + target.search);

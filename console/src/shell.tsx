@@ -21,6 +21,7 @@ const PLACES: [path: string, text: string, icon: IconName][] = [
   ["queues", "Queues", "queues"],
   ["streams", "Streams", "streams"],
   ["pipelines", "Pipelines", "pipelines"],
+  ["schemas", "Schemas", "schemas"],
   ["storage", "Storage", "storage"],
   ["nodes", "Nodes", "nodes"],
   ["settings", "Settings", "settings"],

@@ -29,6 +29,37 @@ const payloadOf = ({ payload }: Message): Fact[] =>
       ]
     : [];
 
+/** The schema that some bytes were decoded with. */
+const schemaOf = (octets: Message["value"]) =>
+  octets.schema && (
+    <a href={href(pathOf("schemas", octets.schema.subject), { version: octets.schema.version })}>
+      {octets.schema.subject}, version {octets.schema.version} (id {octets.schema.id})
+    </a>
+  );
+
+/** Decoded bytes as they are stored. */
+const RawBytes = ({ topic, message }: { topic: string; message: Message }) => {
+  const [raw, setRaw] = useState<Message | null>(null);
+  const [error, setError] = useState<Error | null>(null);
+  const { partition, offset } = message;
+  useEffect(() => {
+    const control = new AbortController();
+    const path = apiPath("/topics/{name}/messages/{partition}/{offset}", { name: topic, partition, offset });
+    get(path, { decoder: "hex" }, { signal: control.signal }).then(
+      setRaw,
+      (failure: unknown) => !control.signal.aborted && setError(errorOf(failure)),
+    );
+    return () => control.abort();
+  }, [topic, partition, offset]);
+  return (
+    <>
+      <strong>Raw bytes</strong>
+      <Failure error={error} />
+      {raw && <Value of={raw.value} label={`Bytes at offset ${offset}`} />}
+    </>
+  );
+};
+
 /** The bytes that a message stands for: its payload, where that is outside the log. */
 const sizeOf = ({ payload, size }: Message) => (payload && payload.size >= 0 ? payload.size : size);
 
@@ -88,7 +119,8 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
       setError(errorOf(failure));
     }
   };
-  const isText = [shown.key, shown.value, ...shown.headers.map(({ value }) => value)].every(
+  const isDecoded = Boolean(shown.value.schema ?? shown.key.schema);
+  const isText = !isDecoded && [shown.key, shown.value, ...shown.headers.map(({ value }) => value)].every(
     ({ kind, truncated }) => kind !== "hex" && !truncated,
   );
   const cut = shown.value.truncated || shown.key.truncated;
@@ -111,6 +143,8 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
               "Key",
               shown.key.kind === "null" ? <span class="muted">none</span> : <code class="wrap">{preview(shown.key, 2000)}</code>,
             ],
+            ...(shown.value.schema ? [["Schema", schemaOf(shown.value)] as const] : []),
+            ...(shown.key.schema ? [["Schema of the key", schemaOf(shown.key)] as const] : []),
             ...payloadOf(shown),
           ]}
         />
@@ -122,7 +156,7 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
           <span class="muted small">
             {shown.value.kind === "null"
               ? "none: a tombstone in a compacted topic"
-              : `${shown.value.kind}, ${bytes(shown.value.size)}`}
+              : `${shown.value.schema?.type ?? shown.value.kind}, ${bytes(shown.value.size)}`}
           </span>
           <span class="push" />
           {shown.value.kind !== "null" && (
@@ -156,7 +190,9 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
           <CopyButton text={() => messageCommand(cluster, topic, message)} label="As command" />
           <CopyButton text={() => messageProgram(cluster, topic, message)} label="As Python" />
         </div>
+        {shown.value.problem && <Notice tone="warn">It could not be decoded: {shown.value.problem}</Notice>}
         <Value of={shown.value} label={`Value at offset ${shown.offset}`} />
+        {shown.value.schema && shown.value.kind === "json" && <RawBytes topic={topic} message={message} />}
         {cut && (
           <Notice>
             Only the first part is shown.{" "}

@@ -20,6 +20,7 @@ const LIMIT = 50;
 const RETRY_MS = 3000;
 
 type Message = Schemas["MessageView"];
+type Decoder = NonNullable<QueryOf<"/topics/{name}/messages">["decoder"]>;
 
 /** The first value of each kind of start in the URL. */
 const STARTS: Record<string, () => string | null> = {
@@ -125,6 +126,57 @@ const PartitionChoice = ({ partition, partitions }: { partition: number | null; 
           onInput={draft.type}
           onChange={choose}
         />
+      )}
+    </div>
+  );
+};
+
+const DECODERS: [decoder: Decoder, text: string][] = [
+  ["auto", "automatic"],
+  ["json", "JSON"],
+  ["text", "text"],
+  ["hex", "hex"],
+  ["msgpack", "MsgPack"],
+  ["avro", "Avro…"],
+  ["protobuf", "Protobuf…"],
+];
+
+/** How values are decoded; Avro and Protobuf by the schema of a subject. */
+const DecoderChoice = ({ decoder, schema }: { decoder: Decoder; schema: string }) => {
+  const draft = useDraft(schema);
+  const [id, schemaId] = [useId(), useId()];
+  const choose = (event: FieldEvent) => {
+    const chosen = event.currentTarget.value;
+    setQuery({ decoder: chosen === "auto" ? null : chosen }, { replace: false });
+  };
+  return (
+    <div class="field inline">
+      <label for={id}>Decode as</label>
+      <select id={id} class="select" value={decoder} onChange={choose}>
+        {DECODERS.map(([key, text]) => (
+          <option key={key} value={key}>
+            {text}
+          </option>
+        ))}
+      </select>
+      {(decoder === "avro" || decoder === "protobuf") && (
+        <>
+          <label class="spoken" for={schemaId}>
+            Subject of the schema
+          </label>
+          <input
+            id={schemaId}
+            class="input"
+            placeholder="subject of the schema"
+            spellcheck={false}
+            value={draft.shown}
+            onInput={draft.type}
+            onChange={(event) => {
+              draft.done();
+              setQuery({ schema: event.currentTarget.value || null }, { replace: false });
+            }}
+          />
+        </>
       )}
     </div>
   );
@@ -345,10 +397,12 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
   const until = query.until === undefined ? null : Number(query.until);
   const columns = columnsOf(query.columns);
   const [filtering, setFiltering] = useState(Boolean(filter || until || columns.length));
+  const decoder = DECODERS.find(([key]) => key === query.decoder)?.[0] ?? "auto";
+  const schema = decoder === "avro" || decoder === "protobuf" ? (query.schema ?? "") : "";
   const limit = [50, 200, 500].includes(Number(query.limit)) ? Number(query.limit) : LIMIT;
-  const page = useMessages(name, { partition, start, limit, search, filter, until }, live);
+  const page = useMessages(name, { partition, start, limit, search, filter, until, decoder, schema }, live);
   const [paused, setPaused] = useState(false);
-  const tail = useTail(name, { partition, search, filter }, live, paused);
+  const tail = useTail(name, { partition, search, filter, decoder, schema }, live, paused);
   const [producing, setProducing] = useState(false);
   const shown = { topic: name, start, partition, partitions: topic.partitions, limit, live, search };
   const copy = (text: string) => async () => {
@@ -366,6 +420,7 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
       <div class="row message-bar">
         <StartChoice start={start} />
         <PartitionChoice partition={partition} partitions={topic.partitions} />
+        <DecoderChoice decoder={decoder} schema={query.schema ?? ""} />
         <Search
           label="Search in key, value and headers"
           placeholder="Search messages"

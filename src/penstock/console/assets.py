@@ -19,7 +19,7 @@ from penstock.core.errors import ConfigError
 STATIC: Final = Path(__file__).parent / "static"
 INDEX: Final = "index.html"
 # The first parts of the paths that are pages of the console; everything else below `/` is left to the API and to metrics.
-PAGES: Final = ("topics", "consumers", "queues", "storage", "nodes", "streams", "pipelines", "settings")
+PAGES: Final = ("topics", "consumers", "queues", "storage", "nodes", "streams", "pipelines", "schemas", "settings")
 
 _PREFIX: Final = "/assets"
 

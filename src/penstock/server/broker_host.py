@@ -235,7 +235,7 @@ class BrokerHost:
         from penstock.server.metrics.pipeline_reports import PipelineReports
         from penstock.server.metrics.routes import add_routes
 
-        context = self._node_context(storage, broker, streams)
+        context = self._node_context(storage, broker, registry, streams)
         listener = HttpListener(
             context,
             host=config.host,
@@ -273,7 +273,9 @@ class BrokerHost:
 
         return DeploymentKeeper(broker, self.config, brokers, random)
 
-    def _node_context(self, storage: BlobStorage, broker: Broker, streams: StreamEngine | None) -> NodeContext:
+    def _node_context(
+        self, storage: BlobStorage, broker: Broker, registry: SchemaRegistry, streams: StreamEngine | None
+    ) -> NodeContext:
         """The node as the HTTP listener sees it."""
         from penstock.server.http import Figures, NodeContext
 
@@ -295,6 +297,7 @@ class BrokerHost:
             deployments=self._deployments,
             cluster=self._cluster,
             forward_secret=self._forward_secret,
+            schemas=registry,
             readers_of=self._ydb_readers_of,
         )
 

@@ -14,6 +14,9 @@ from typing import Any
 import yt.wrapper
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from tests.e2e.running_node import RunningNode, running_node
 
@@ -24,6 +27,7 @@ TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "readings": (1, {"retention.ms": "3600000"}),
     "users": (1, {"cleanup.policy": "compact"}),
     "notes": (1, {}),
+    "invoices": (1, {"penstock.schema.validation": "full"}),
     "empty-topic": (2, {}),
     "__penstock_pipelines": (1, {"cleanup.policy": "compact"}),
 }
@@ -68,9 +72,30 @@ def fill(node: RunningNode) -> None:
     assert producer.flush(30) == 0
     read_some(node.bootstrap, "stopped-group", ORDERS // 2)
     register_vital(node)
+    send_invoices(node)
     address = "{host}:{port}".format(**node.ready["listeners"]["stream"])
     node.ok("stream", "publish", "sensors.kitchen", "--stream", address, stdin=b"one\ntwo\nthree\n")
     node.ok("stream", "fetch", "sensors.kitchen", "--durable", "mobile", "--ack", "-n", "2", "--stream", address)
+
+
+def invoice_schema(*more: dict[str, Any]) -> str:
+    """A version of the schema of invoices."""
+    fields = [{"name": "number", "type": "int"}, {"name": "customer", "type": "string"}, *more]
+    return json.dumps({"type": "record", "name": "Invoice", "namespace": "shop", "fields": fields})
+
+
+def send_invoices(node: RunningNode) -> None:
+    """A subject of the schema registry with two versions, and messages in Avro."""
+    versions = [invoice_schema(), invoice_schema({"name": "paid", "type": "boolean", "default": False})]
+    with SchemaRegistryClient({"url": f"{base_url(node)}/schema-registry"}) as registry:
+        for version in versions:
+            registry.register_schema("invoices-value", Schema(version, "AVRO"))
+        serialize = AvroSerializer(registry, versions[-1])
+        producer = Producer({"bootstrap.servers": node.bootstrap})
+        for number in range(5):
+            value = {"number": number, "customer": "anna", "paid": number % 2 == 0}
+            producer.produce("invoices", serialize(value, SerializationContext("invoices", MessageField.VALUE)))
+        assert producer.flush(60) == 0
 
 
 def register_vital(node: RunningNode) -> None:

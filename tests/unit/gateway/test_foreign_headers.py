@@ -17,7 +17,7 @@ from penstock.gateway.ydb.stored_messages import decode_messages
 from penstock.gateway.yt.row_batch import read_row_batch
 from penstock.queue import Partition
 from penstock.queue.origins import NONE_YET, Origins
-from penstock.server.http.payload_view import shown_message
+from penstock.server.http.payload_view import shown_message, shown_octets
 from penstock.server.http.stored_records import Record
 from penstock.tablet import DeleteRange, Request
 from penstock.testing.batches import make_batch
@@ -156,7 +156,8 @@ def test_a_payload_is_given_for_the_message_that_the_store_says() -> None:
 @pytest.mark.parametrize("size", ["9" * 5000, "²", "-1", ""])
 def test_the_console_shows_a_message_with_any_size(size: str) -> None:
     headers = (("penstock.object_name", b"a/b"), ("penstock.size", size.encode()), ("penstock.crc32c", b"\xff"))
-    assert shown_message(Record(0, 0, 0, False, None, b"value", headers, 9)).payload is None
+    record = Record(0, 0, 0, False, None, b"value", headers, 9)
+    assert shown_message(record, shown_octets(None), shown_octets(b"value")).payload is None
 
 
 def test_what_was_written_before_batches_were_marked_is_told_apart_after_restarts() -> None:

@@ -194,11 +194,15 @@ class SchemaRegistry:
 
     async def parsed_with_id(self, schema_id: int, context: str) -> Schema:
         """The schema with an id, parsed."""
-        return await self._parsed.stored(await self.with_id(schema_id, context))
+        return await self.parsed(await self.with_id(schema_id, context))
+
+    async def parsed(self, value: SchemaValue) -> Schema:
+        """A registered schema, parsed."""
+        return await self._parsed.stored(value)
 
     async def serialized(self, value: SchemaValue) -> str:
         """A registered schema in the form of `format=serialized`."""
-        return (await self._parsed.stored(value)).serialized()
+        return (await self.parsed(value)).serialized()
 
     async def codec(self, value: SchemaValue) -> ValueCodec:
         """The codec of a registered schema's values. MissingLibraryError if it needs what is not installed."""

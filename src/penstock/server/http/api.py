@@ -16,6 +16,7 @@ from penstock.server.http.produce import ProduceResource
 from penstock.server.http.queues import QueueResource
 from penstock.server.http.registrations import RegistrationResource
 from penstock.server.http.route import Resource
+from penstock.server.http.schemas import SchemaResource
 from penstock.server.http.settings import SettingResource
 from penstock.server.http.signed_in import SignedInResource
 from penstock.server.http.storage import StorageResource
@@ -47,6 +48,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
         StreamResource(context, directory),
         pipelines,
         DeploymentResource(context, pipelines),
+        SchemaResource(context),
         SettingResource(context),
         UserResource(context),
         SignedInResource(),

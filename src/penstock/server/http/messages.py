@@ -11,11 +11,13 @@ from aiohttp import web
 
 from penstock.broker import Operation, Topic
 from penstock.queue import Partition
+from penstock.server.http.caller import Caller
 from penstock.server.http.errors import MalformedRequestError, NotFoundError
+from penstock.server.http.message_decoding import DecodingQuery, MessageDecoding
 from penstock.server.http.message_filter import compile_filter
 from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, chunk_bytes, offset_at_time, scan
 from penstock.server.http.node_context import NodeContext
-from penstock.server.http.payload_view import MessageView, shown_message
+from penstock.server.http.payload_view import MessageView
 from penstock.server.http.route import Call, Count, Limit, Nothing, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.stored_records import Record
 from penstock.server.http.throttle import throttle_reader
@@ -36,7 +38,7 @@ Start = Annotated[
 Isolation = Literal["committed", "uncommitted"]
 
 
-class MessagesQuery(RequestModel, frozen=True, kw_only=True):
+class MessagesQuery(DecodingQuery, frozen=True, kw_only=True):
     """The requested messages."""
 
     partition: PartitionNumber | None = None
@@ -77,6 +79,7 @@ class MessageResource(Resource):
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
+        self._decoding = MessageDecoding(context.schemas)
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
@@ -95,17 +98,19 @@ class MessageResource(Resource):
         budget = Budget(self._context.clock)
         result = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=backwards)
         await throttle_reader(self._context.broker, call.caller, result.size)
-        items = [shown_message(record, full=query.full) for record in result.records]
+        items = await self._decoding.views(result.records, query, call.caller, topic.name, full=query.full)
         return MessagesView(items=items, next=None if result.next is None else result.next.pack(), scanned_bytes=result.size)
 
-    async def show(self, call: Call[MessageNames, Nothing, Nothing]) -> MessageView:
+    async def show(self, call: Call[MessageNames, DecodingQuery, Nothing]) -> MessageView:
         """GET /topics/{name}/messages/{partition}/{offset}."""
-        return shown_message(await self._record(call), full=True)
+        record = await self._record(call.names, call.caller)
+        (view,) = await self._decoding.views([record], call.query, call.caller, call.names.name, full=True)
+        return view
 
     async def show_value(self, call: Call[MessageNames, Nothing, Nothing]) -> web.Response:
         """GET …/value: always a download, never rendered by a browser."""
-        record = await self._record(call)
         names = call.names
+        record = await self._record(names, call.caller)
         file = re.sub(r"[^a-zA-Z0-9._-]", "_", f"{names.name}-{names.partition}-{names.offset}")
         headers = {
             "Content-Disposition": f'attachment; filename="{file}.bin"',
@@ -114,9 +119,8 @@ class MessageResource(Resource):
         }
         return web.Response(body=record.value or b"", content_type="application/octet-stream", headers=headers)
 
-    async def _record(self, call: Call[MessageNames, Nothing, Nothing]) -> Record:
-        names = call.names
-        topic = topic_for(self._context, call.caller, Operation.READ, names.name)
+    async def _record(self, names: MessageNames, caller: Caller) -> Record:
+        topic = topic_for(self._context, caller, Operation.READ, names.name)
         partition = self._context.broker.partition(topic, names.partition)
         if partition.start_offset <= names.offset < partition.end_offset:
             scan = PartitionScan(partition, names.offset, Filter(committed=False), backwards=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.blob import BlobStorage
 from penstock.broker import Broker, TopicPartition
+from penstock.broker.schema_registry import SchemaRegistry
 from penstock.broker.streams import StreamEngine
 from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
@@ -42,6 +43,7 @@ class NodeContext:
     deployments: DeploymentKeeper
     cluster: ClusterAdministration | None = None  # None: there is only this node
     forward_secret: bytes | None = None  # what other nodes sign requests with that they forward
+    schemas: SchemaRegistry | None = None  # of the schemas that messages are shown with
     readers_of: ReadersOf | None = None  # of consumers of YDB, if there is a listener for them
 
     def now_ms(self) -> int:

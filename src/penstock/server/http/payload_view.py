@@ -20,14 +20,25 @@ _PAYLOAD_FIELDS: Final = {"object_name": "penstock.object_name", "size": "pensto
 _NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd]")
 
 
+class SchemaNameView(ResponseModel, frozen=True):
+    """A schema of the registry."""
+
+    id: int
+    subject: str
+    version: int
+    type: str
+
+
 class OctetsView(ResponseModel, frozen=True):
     """Bytes of a message. `data` is a JSON value if the kind is json, null if there is none, otherwise a string. `size` is
-    that of the whole value."""
+    that of the whole value. If they were decoded, `schema` is what with; `problem` says why they could not be."""
 
     kind: Literal["null", "json", "text", "hex"]
     data: Any
     truncated: bool
     size: int
+    schema: SchemaNameView | None = None
+    problem: str | None = None
 
 
 class HeaderView(ResponseModel, frozen=True):
@@ -63,24 +74,37 @@ def shown_octets(raw: bytes | None, *, full: bool = False) -> OctetsView:
     """The view of some bytes, truncated if they are long."""
     if raw is None:
         return OctetsView(kind="null", data=None, truncated=False, size=0)
-    json_max, text_max, hex_max = (FULL_BYTES_MAX,) * 3 if full else (JSON_BYTES_MAX, TEXT_BYTES_MAX, HEX_BYTES_MAX)
+    json_max, text_max = (FULL_BYTES_MAX,) * 2 if full else (JSON_BYTES_MAX, TEXT_BYTES_MAX)
     if raw[:1] in (b"{", b"[") and len(raw) <= json_max and _is_json(raw):
         return OctetsView(kind="json", data=msgspec.Raw(raw), truncated=False, size=len(raw))
     text = _text_of(raw[:text_max], is_cut=len(raw) > text_max)
     if text is not None:
         return OctetsView(kind="text", data=text, truncated=len(raw) > text_max, size=len(raw))
-    return OctetsView(kind="hex", data=raw[:hex_max].hex(), truncated=len(raw) > hex_max, size=len(raw))
+    return shown_as_hex(raw, full=full)
 
 
-def shown_message(record: Record, *, full: bool = False) -> MessageView:
-    """A stored message."""
+def shown_as_hex(raw: bytes, *, full: bool = False) -> OctetsView:
+    """Some bytes as hexadecimal digits, whatever they are."""
+    size_max = FULL_BYTES_MAX if full else HEX_BYTES_MAX
+    return OctetsView(kind="hex", data=raw[:size_max].hex(), truncated=len(raw) > size_max, size=len(raw))
+
+
+def shown_as_text(raw: bytes, *, full: bool = False) -> OctetsView:
+    """Some bytes as text, with a replacement for what is none."""
+    size_max = FULL_BYTES_MAX if full else TEXT_BYTES_MAX
+    text = raw[:size_max].decode(errors="replace")
+    return OctetsView(kind="text", data=text, truncated=len(raw) > size_max, size=len(raw))
+
+
+def shown_message(record: Record, key: OctetsView, value: OctetsView, *, full: bool = False) -> MessageView:
+    """A stored message, with its key and value as they are to be shown."""
     return MessageView(
         partition=record.partition,
         offset=record.offset,
         timestamp=record.timestamp,
         timestamp_type="append" if record.is_append_time else "create",
-        key=shown_octets(record.key, full=full),
-        value=shown_octets(record.value, full=full),
+        key=key,
+        value=value,
         headers=[HeaderView(name=name, value=shown_octets(value, full=full)) for name, value in record.headers],
         size=record.size,
         payload=_payload_of(record),

@@ -17,12 +17,13 @@ from aiohttp import web
 from penstock.broker import Operation, Topic, UnknownTopicError
 from penstock.core.errors import PenstockError, UnavailableError
 from penstock.queue import Partition
+from penstock.server.http.message_decoding import DecodingQuery, MessageDecoding
 from penstock.server.http.message_filter import compile_filter
 from penstock.server.http.message_scan import Budget, Cursor, Filter, scan
 from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start, scans_at
 from penstock.server.http.node_context import NodeContext
-from penstock.server.http.payload_view import MessageView, shown_message
-from penstock.server.http.route import SHUTDOWN, Call, Limit, Nothing, RequestModel, Resource, ResponseModel, Route
+from penstock.server.http.payload_view import MessageView
+from penstock.server.http.route import SHUTDOWN, Call, Limit, Nothing, Resource, ResponseModel, Route
 from penstock.server.http.throttle import throttle_reader
 from penstock.server.http.topics import TopicNames, topic_for
 
@@ -38,7 +39,7 @@ SEARCHED_BYTES_MAX: Final = 4 << 20
 SEARCHED_S_MAX: Final = 0.5
 
 
-class TailQuery(RequestModel, frozen=True, kw_only=True):
+class TailQuery(DecodingQuery, frozen=True, kw_only=True):
     """The messages to follow."""
 
     partition: PartitionNumber | None = None
@@ -67,6 +68,7 @@ class TailResource(Resource):
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
+        self._decoding = MessageDecoding(context.schemas)
         self._readers = 0
 
     def routes(self) -> list[Route]:
@@ -113,7 +115,7 @@ class TailResource(Resource):
         while not ending.is_set() and _is_there(call.request):
             try:
                 call.caller.check_topic(Operation.READ, topic.name)  # the access rules may have changed
-                arrived, size = await self._arrived(topic, call.query, places)
+                arrived, size = await self._arrived(topic, call, places)
             except UnavailableError:
                 arrived, size = TailEvent(items=[], dropped=0), 0  # its tablet is starting; retry later
             except PenstockError as error:
@@ -129,8 +131,11 @@ class TailResource(Resource):
             await throttle_reader(self._context.broker, call.caller, size)
             await _wait(ending, EVERY_S if len(places) <= FEW_PARTITIONS else SELDOM_S)
 
-    async def _arrived(self, topic: Topic, query: TailQuery, places: dict[int, int]) -> tuple[TailEvent, int]:
+    async def _arrived(
+        self, topic: Topic, call: Call[TopicNames, TailQuery, Nothing], places: dict[int, int]
+    ) -> tuple[TailEvent, int]:
         """The messages since `places`, which are advanced."""
+        query = call.query
         if self._context.broker.catalog.topic(topic.name).id != topic.id:
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
         accepts = compile_filter(query.filter) if query.filter.strip() else None
@@ -145,7 +150,8 @@ class TailResource(Resource):
         result = await scan(scans, query.limit, ANSWER_BYTES_MAX, budget, backwards=False)
         for partition_scan in scans:
             places[partition_scan.partition.number] = partition_scan.at
-        return TailEvent(items=[shown_message(record) for record in result.records], dropped=dropped), result.size
+        items = await self._decoding.views(result.records, query, call.caller, topic.name)
+        return TailEvent(items=items, dropped=dropped), result.size
 
 
 def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int, wanted: Filter) -> int:
