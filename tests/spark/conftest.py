@@ -58,5 +58,6 @@ def spark() -> Iterator[SparkSession]:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     """`penstock up`."""
     directory = tmp_path_factory.mktemp("node")
-    with running_node(directory / "log", ["--data-dir", str(directory / "data")]) as running:
+    argv = ["--data-dir", str(directory / "data"), "--schema-registry-port", "0"]
+    with running_node(directory / "log", argv) as running:
         yield running

@@ -12,7 +12,7 @@ from penstock.schemas.errors import InvalidSchemaError, MissingLibraryError, Unr
 from penstock.schemas.incompatibility import Incompatibility
 from penstock.schemas.schema import KINDS, Schema, parse_schema
 from penstock.schemas.value_check import ValueCheck, check_of
-from penstock.schemas.value_codec import FRAME_SIZE, ValueCodec, codec_of, framed_value, split_frame
+from penstock.schemas.value_codec import FRAME_SIZE, ValueCodec, codec_of, framed_value, split_frame, whole_avro_text
 
 __all__ = [
     "DEFAULT_LEVEL",
@@ -35,4 +35,5 @@ __all__ = [
     "is_transitive",
     "parse_schema",
     "split_frame",
+    "whole_avro_text",
 ]

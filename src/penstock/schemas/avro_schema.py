@@ -36,6 +36,10 @@ class AvroSchema:
         """The canonical text: equal for schemas that differ only in how they are written."""
         return write_json(AvroWriter(self._known, normalize=normalize).json_of(self.root))
 
+    def whole_text(self) -> str:
+        """The text with the types of its references, so that it can be read by itself."""
+        return write_json(AvroWriter(frozenset()).json_of(self.root))
+
     def serialized(self) -> str:
         """The text: it has no other form."""
         return self.text()

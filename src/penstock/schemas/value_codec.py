@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.schemas.avro_schema import AvroSchema
-from penstock.schemas.avro_text import AvroWriter
 from penstock.schemas.errors import MissingLibraryError, UnreadableValueError
 from penstock.schemas.schema import Schema
 
@@ -51,11 +50,16 @@ def codec_of(schema: Schema) -> ValueCodec:
         ) from error
 
 
+def whole_avro_text(schema: Schema) -> str:
+    """The text of an Avro schema with the types of its references."""
+    assert isinstance(schema, AvroSchema), "it is of Avro"
+    return schema.whole_text()
+
+
 def _avro(schema: AvroSchema) -> ValueCodec:
     import fastavro
 
-    # The whole schema in one text, with the types of its references.
-    parsed = fastavro.parse_schema(AvroWriter(frozenset()).json_of(schema.root))
+    parsed = fastavro.parse_schema(json.loads(schema.whole_text()))
 
     def decode(payload: bytes) -> Any:
         source = io.BytesIO(payload)

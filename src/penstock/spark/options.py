@@ -13,6 +13,7 @@ from penstock.kafka.client import EARLIEST, LATEST, ClientOptions, TopicPartitio
 from penstock.spark import kafka_options
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import boolean, choice, number
+from penstock.spark.registry_client import SETTINGS, RegistryAddress, registry_address
 
 ReadMode = Literal["batch", "stream", "any"]
 
@@ -50,10 +51,13 @@ OPTIONS: Final = (
     "subscribePattern",
     "valueFormat",
     "valueRegistry",
+    *(f"valueRegistry.{setting}" for setting in SETTINGS),
     "valueSchema",
+    "valueSubject",
 )
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-VALUE_FORMATS: Final = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
+REGISTRY: Final = "registry"
+VALUE_FORMATS: Final = ("json", "avro", "protobuf", REGISTRY, "debezium-json", "debezium-avro")
 FETCH_BYTES: Final = 16 << 20
 _DELAY: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 _DELAY_S: Final = {"ms": 0.001, None: 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -112,7 +116,8 @@ class ReadOptions:
     columns: tuple[str, ...] = COLUMNS[:-1]
     value_format: str | None = None
     value_schema: str | None = None
-    value_registry: str | None = None
+    value_registry: RegistryAddress | None = None
+    value_subject: str | None = None
     fails_on_malformed: bool = False
 
 
@@ -159,7 +164,8 @@ def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
         columns=_columns(options),
         value_format=value_format,
         value_schema=value_schema,
-        value_registry=options.get("valueregistry"),
+        value_registry=value_registry(options),
+        value_subject=_value_subject(options),
         fails_on_malformed=choice(options, "onMalformed", "null", "fail") == "fail",
     )
 
@@ -304,6 +310,26 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 def _value_format(options: Mapping[str, str]) -> tuple[str | None, str | None]:
     if "valueformat" not in options:
-        _refuse(options, ("valueSchema", "valueRegistry", "onMalformed"), "it goes with valueFormat")
+        _refuse(options, ("valueSchema", "valueRegistry", "valueSubject", "onMalformed"), "it goes with valueFormat")
         return None, None
-    return choice(options, "valueFormat", *VALUE_FORMATS), options.get("valueschema")
+    name = choice(options, "valueFormat", *VALUE_FORMATS)
+    if name == REGISTRY and "valueregistry" not in options:
+        raise OptionError("valueFormat registry needs valueRegistry: the address of a schema registry")
+    return name, options.get("valueschema")
+
+
+def value_registry(options: Mapping[str, str]) -> RegistryAddress | None:
+    """The registry that options in lower case name, with its sign-in."""
+    settings = {name: options[f"valueregistry.{name}"] for name in SETTINGS if f"valueregistry.{name}" in options}
+    url = options.get("valueregistry")
+    if url is None:
+        if settings:
+            raise OptionError(f"valueRegistry.{next(iter(settings))} goes with valueRegistry")
+        return None
+    return registry_address(url, settings)
+
+
+def _value_subject(options: Mapping[str, str]) -> str | None:
+    """The subject of the values: that of the topic, if one is named."""
+    topics = [topic.strip() for topic in options.get("subscribe", "").split(",") if topic.strip()]
+    return options.get("valuesubject", f"{topics[0]}-value" if len(topics) == 1 else None)

@@ -31,6 +31,8 @@ from penstock.spark.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptio
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from penstock.spark.registered_encoding import RegisteredEncoder
+
 BATCH_JOB: Final = -1  # the number of a write that is no micro-batch
 
 _log = logging.getLogger(__name__)
@@ -59,9 +61,19 @@ class _SinkTask:
         query = context.getLocalProperty("sql.streaming.queryId") or self._job
         is_exact = self._options.guarantee == EXACTLY_ONCE
         transaction = task_transaction(self._options, _prefix(query) if is_exact else None)
+        encoder = self._encoder()
         for batch in batches:
-            transaction.send(self._options.topic, batch)
+            transaction.send(self._options.topic, batch if encoder is None else encoder.encode(batch))
         return TaskCommitMessage(query, transaction.finish(), transaction.rows)
+
+    def _encoder(self) -> RegisteredEncoder | None:
+        """What encodes values with a schema of a registry; None if they are written as they are."""
+        options = self._options
+        if options.value_registry is None or options.value_subject is None:
+            return None
+        from penstock.spark.registered_encoding import RegisteredEncoder
+
+        return RegisteredEncoder(options.value_registry, options.value_subject)
 
 
 class BatchSink(DataSourceArrowWriter):

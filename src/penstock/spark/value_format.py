@@ -41,6 +41,15 @@ def decode_column(form: ValueFormat, values: pa.Array, offsets: Any = None) -> p
     return form.decode(text, begins, bits if valid.null_count else None, begins if offsets is None else offsets)
 
 
+def in_order(parts: list[pa.Array], places: list[Any], count: int, kind: pa.DataType) -> pa.Array:
+    """Rows of several columns in one, each at its place; null where there is none."""
+    if not parts:
+        return pa.nulls(count, kind)
+    at = np.full(count, -1, np.int64)
+    at[np.concatenate(places)] = np.arange(sum(len(rows) for rows in places))
+    return pa.concat_arrays(parts).take(pa.array(at, mask=at < 0))
+
+
 def count_empty(values: pa.Array) -> int:
     """How many decoded values have none of the fields of their schema: they are there, and every field is null."""
     if not pa.types.is_struct(values.type) or not len(values):

@@ -12,10 +12,12 @@ from penstock.spark.arrow_types import arrow_type
 from penstock.spark.avro_format import AvroFormat, BeyondProgramError, avro_type
 from penstock.spark.debezium_format import DebeziumFormat, envelope_type, row_schema, row_type
 from penstock.spark.errors import MalformedValueError, OptionError
-from penstock.spark.framing import FramedFormat, RegisteredSchema, SchemaRegistry
+from penstock.spark.framing import FramedFormat
 from penstock.spark.json_maps import MapJsonFormat, has_map, without_maps
 from penstock.spark.malformed import MalformedValue
-from penstock.spark.options import ReadOptions
+from penstock.spark.options import REGISTRY, ReadOptions
+from penstock.spark.registered_values import RegisteredProtobuf, avro_text, column_type
+from penstock.spark.registry_client import RegisteredSchema, SchemaRegistry
 from penstock.spark.value_format import ValueFormat
 
 DEBEZIUM: Final = "debezium-"
@@ -103,11 +105,12 @@ def value_format(options: ReadOptions, kind: pa.DataType | None, *, fails: bool)
     encoding, is_event = name.removeprefix(DEBEZIUM), name.startswith(DEBEZIUM)
     inner = envelope_type(kind, wrapped=encoding == "json") if is_event else kind
     if options.value_registry is not None:
+        registry = SchemaRegistry(options.value_registry)
 
         def make(registered: RegisteredSchema) -> ValueFormat:
-            return _registered_format(registered, inner)
+            return _registered_format(registry, registered, inner)
 
-        form: ValueFormat = FramedFormat(inner, SchemaRegistry(options.value_registry), make, fails=fails)
+        form: ValueFormat = FramedFormat(inner, registry, make, fails=fails)
     elif encoding == "json":
         form = json_format(inner, fails=fails)
     elif schema is None:
@@ -139,14 +142,14 @@ def _avro_format(schema: str, kind: pa.DataType | None, *, fails: bool) -> Value
         return AnyAvroFormat(kind, schema, fails=fails)
 
 
-def _registered_format(registered: RegisteredSchema, kind: pa.DataType) -> ValueFormat:
-    if registered.references:
-        raise OptionError("a schema of the registry refers to others, which is not supported; leave values as bytes")
+def _registered_format(registry: SchemaRegistry, registered: RegisteredSchema, kind: pa.DataType) -> ValueFormat:
     if registered.kind == "JSON":
         return json_format(kind, fails=False)
+    if registered.kind == "PROTOBUF":
+        return RegisteredProtobuf(kind, registry.parsed(registered))
     if registered.kind != "AVRO":
-        raise OptionError(f"a schema of the registry is of type {registered.kind}; AVRO and JSON are decoded")
-    return _avro_format(registered.text, None, fails=False)
+        raise OptionError(f"a schema of the registry is of type {registered.kind}; AVRO, JSON and PROTOBUF are decoded")
+    return _avro_format(avro_text(registry, registered), None, fails=False)
 
 
 def value_type_of(options: ReadOptions) -> str | None:
@@ -154,6 +157,8 @@ def value_type_of(options: ReadOptions) -> str | None:
     name, schema = options.value_format, options.value_schema
     if name is None:
         return None
+    if name == REGISTRY:
+        return _registered_type(options)
     if schema is None:
         raise OptionError(f"valueFormat {name} needs to know the columns: give valueSchema, or a schema with value as a struct")
     if name == "protobuf":
@@ -164,3 +169,13 @@ def value_type_of(options: ReadOptions) -> str | None:
     if not name.startswith(DEBEZIUM):
         return avro_type(schema) if is_avro else f"STRUCT<{schema}>"
     return row_type(avro_type(row_schema(schema)).removeprefix("STRUCT<").removesuffix(">") if is_avro else schema)
+
+
+def _registered_type(options: ReadOptions) -> str:
+    """The type of values by the columns given, or by the last schema of the subject."""
+    if options.value_schema is not None:
+        return f"STRUCT<{options.value_schema}>"
+    if options.value_registry is None or options.value_subject is None:
+        raise OptionError("valueFormat registry needs valueRegistry, and valueSubject unless one topic is read by its name")
+    registry = SchemaRegistry(options.value_registry)
+    return column_type(registry, registry.latest(options.value_subject))

@@ -11,8 +11,20 @@ from penstock.kafka.client import ClientOptions
 from penstock.spark import kafka_options
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_options import boolean, choice, number
+from penstock.spark.options import REGISTRY, value_registry
+from penstock.spark.registry_client import SETTINGS, RegistryAddress
 
-OPTIONS: Final = ("bootstrap.servers", "guarantee", "includeHeaders", "topic", "transactionTimeoutMs")
+OPTIONS: Final = (
+    "bootstrap.servers",
+    "guarantee",
+    "includeHeaders",
+    "topic",
+    "transactionTimeoutMs",
+    "valueFormat",
+    "valueRegistry",
+    *(f"valueRegistry.{setting}" for setting in SETTINGS),
+    "valueSubject",
+)
 USED: Final = frozenset({"kafka.batch.size", "kafka.compression.type", "kafka.delivery.timeout.ms"})
 # They tune Kafka's own producer: how it waits, retries and keeps connections. Every batch is sent as soon as it is full, with an
 # acknowledgement of all, as often as it takes within kafka.delivery.timeout.ms.
@@ -65,6 +77,8 @@ class WriteOptions:
     delivery_timeout_s: float = 120.0
     transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
     writes_headers: bool = True
+    value_registry: RegistryAddress | None = None  # values are encoded with the last schema of the subject
+    value_subject: str | None = None
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -77,6 +91,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         raise OptionError(
             f"kafka.acks is {options['kafka.acks']!r}; the sink counts a row as written when it is stored for good: all"
         )
+    registry, subject = _value_encoding(options)
     return WriteOptions(
         client=kafka_options.client_options(options),
         topic=options.get("topic"),
@@ -86,7 +101,24 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         delivery_timeout_s=number(options, "kafka.delivery.timeout.ms", 120_000) / 1000,
         transaction_timeout_ms=number(options, "transactionTimeoutMs", TRANSACTION_TIMEOUT_MS),
         writes_headers=boolean(options, "includeHeaders", True),
+        value_registry=registry,
+        value_subject=subject,
     )
+
+
+def _value_encoding(options: Mapping[str, str]) -> tuple[RegistryAddress | None, str | None]:
+    """The registry and the subject that values are encoded with; none if they are bytes or strings."""
+    registry = value_registry(options)
+    if "valueformat" not in options:
+        if registry is not None:
+            raise OptionError("valueRegistry goes with valueFormat registry")
+        return None, None
+    choice(options, "valueFormat", REGISTRY)
+    topic = options.get("topic")
+    subject = options.get("valuesubject", None if topic is None else f"{topic}-value")
+    if registry is None or subject is None:
+        raise OptionError("valueFormat registry needs valueRegistry, and valueSubject unless the option topic names the topic")
+    return registry, subject
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

@@ -16,6 +16,7 @@ from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.spec import Origin, PipelineSpec, RunSpec
 from penstock.spark.pipelines.spec_file import Declaration
 from penstock.spark.pipelines.spec_reading import check
+from penstock.spark.tables.audit import AuditJob
 from tests.spark.reads import produce
 
 if TYPE_CHECKING:
@@ -78,6 +79,17 @@ def run(spark: SparkSession, spec: PipelineSpec) -> list[BatchResult]:
     finally:
         job.close()
     return done
+
+
+def audit(spark: SparkSession, spec: PipelineSpec) -> str:
+    """Compare, by an audit of another name; what it reports."""
+    job = started(spark, again(replace(spec, name=f"audit-{spec.name}", kind="audit", transform=None)))
+    assert isinstance(job, AuditJob)
+    try:
+        job.step()
+    finally:
+        job.close()
+    return "\n".join(job.report)
 
 
 def click(number: int) -> bytes:

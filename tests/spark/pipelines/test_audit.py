@@ -15,13 +15,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.spark.pipelines.errors import SpecError
-from penstock.spark.tables.audit import AuditJob
 from penstock.spark.tables.audit_report import spans
 from penstock.spark.tables.errors import AuditDifferenceError
 from penstock.spark.tables.row_digest import column_digests
 from penstock.spark.tables.table import table_of
 from tests.e2e.kafka.running_gateway import RunningGateway
-from tests.spark.pipelines.table_pipelines import FORMATS, again, click, declare, run, send, started
+from tests.spark.pipelines.table_pipelines import FORMATS, audit, click, declare, run, send
 from tests.spark.reads import produce
 
 if TYPE_CHECKING:
@@ -32,17 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 Change = Callable[[pa.Table], pa.Table]
-
-
-def audit(spark: SparkSession, spec: PipelineSpec) -> str:
-    """Compare, by an audit of another name; what it reports."""
-    job = started(spark, again(replace(spec, name=f"audit-{spec.name}", kind="audit", transform=None)))
-    assert isinstance(job, AuditJob)
-    try:
-        job.step()
-    finally:
-        job.close()
-    return "\n".join(job.report)
 
 
 def rewrite(spec: PipelineSpec, change: Change) -> None:

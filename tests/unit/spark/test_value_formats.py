@@ -16,10 +16,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from penstock.spark.arrow_types import arrow_type
 from penstock.spark.errors import MalformedValueError, OptionError
-from penstock.spark.framing import RegistryError
 from penstock.spark.malformed import MalformedValue
 from penstock.spark.options import read_options
 from penstock.spark.protobuf_format import protobuf_schema
+from penstock.spark.registry_client import RegistryError
 from penstock.spark.value_format import decode_column
 from penstock.spark.value_formats import value_format, value_type_of
 

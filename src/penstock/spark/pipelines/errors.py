@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, PenstockError
+from penstock.core.errors import ConfigError, FencedError, InvalidRequestError, PenstockError, UnavailableError
 
 
 class SpecFault(NamedTuple):
@@ -52,6 +52,12 @@ class ChangedInputError(ConfigError):
     """The input of a pipeline has changed since it started: a recreated topic, a rewritten file."""
 
     code = "pipeline_input_changed"
+
+
+class ChangedSubjectError(UnavailableError):
+    """The subject of a schema registry has another schema than the columns were made of; the pipeline goes on with that one."""
+
+    code = "pipeline_subject_changed"
 
 
 class BadRowError(PenstockError):

@@ -19,13 +19,21 @@ from uuid import uuid4
 from penstock.core.errors import CorruptionError, FencedError, PenstockError
 from penstock.kafka.client import BlockingClient
 from penstock.spark.errors import DataLossError
-from penstock.spark.pipelines.errors import FINAL, AlreadyRunningError, BadRowError, SparkLostError, TooManyDeadLettersError
+from penstock.spark.pipelines.errors import (
+    FINAL,
+    AlreadyRunningError,
+    BadRowError,
+    ChangedSubjectError,
+    SparkLostError,
+    TooManyDeadLettersError,
+)
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job
 from penstock.spark.pipelines.progress import ProgressDisplay, RateMeter, figures
 from penstock.spark.pipelines.spec import PipelineSpec, RunSpec, TriggerSpec
 from penstock.spark.pipelines.state_topic import StateReport, is_alive, read_states
+from penstock.spark.pipelines.subject_following import followed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +128,8 @@ class Runner:
                 return
             except NEVER_RETRIED:
                 raise
+            except ChangedSubjectError:
+                self._follow_subjects()
             except Exception as error:
                 raise_if_final(error, spark)
                 failures = 1 if self._batches > batches else failures + 1
@@ -129,6 +139,11 @@ class Runner:
                     raise
                 self._wait_to_restart(error, failures)
             job = make_job(self.spec)
+
+    def _follow_subjects(self) -> None:
+        """Go on with the columns that the subjects of the schema registry have now."""
+        self.spec = followed(self.spec)
+        self._display.say("the schema registry has a new schema of the values; going on with its columns")
 
     def _work(self, job: Job) -> None:
         idle_s = IDLE_S

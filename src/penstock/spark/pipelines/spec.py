@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.spark.options import Position
 from penstock.spark.pipelines.errors import SpecError, SpecFault
+from penstock.spark.registry_client import RegistryAddress
 
 KINDS: Final[Mapping[str, str]] = {
     "export": "penstock.spark.tables.export:export_job",
@@ -41,11 +42,12 @@ class Origin(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
     """How values are decoded; a raw one stays bytes. For Avro the schema is JSON, for JSON it is DDL. `registry` is where the
-    schemas of framed values are."""
+    schemas of framed values are; with a `subject`, the schema is its last one, and follows it."""
 
     format: str = "raw"
     schema: str | None = None
-    registry: str | None = field(default=None, repr=False)  # may hold a password
+    registry: RegistryAddress | None = field(default=None, repr=False)  # may hold a password
+    subject: str | None = None
 
     @property
     def is_decoded(self) -> bool:

@@ -13,8 +13,9 @@ from penstock.spark.leases import LeaseKeeper
 from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import ReadOptions, read_options
 from penstock.spark.pipelines.broker_options import reading_options
-from penstock.spark.pipelines.errors import ChangedInputError
+from penstock.spark.pipelines.errors import ChangedInputError, ChangedSubjectError
 from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
+from penstock.spark.pipelines.subject_following import followed
 from penstock.spark.pipelines.topic_making import keep_until_read
 from penstock.spark.planner import Planner
 from penstock.spark.ranges import OffsetRange, limit_offsets
@@ -41,8 +42,10 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
     if value is not None and value.is_decoded:
         given["valueFormat"], given["valueSchema"] = value.format, value.schema or ""
         if value.registry is not None:
-            given["valueRegistry"] = value.registry
+            given["valueRegistry"] = value.registry.url
     options = read_options(given, "any")
+    if value is not None and value.registry is not None:
+        options = replace(options, value_registry=value.registry)
     # If no record is as late as the start time, all future records are later.
     return replace(options, starting=source.start, ending=source.end or options.ending, falls_to_latest=True)
 
@@ -107,7 +110,10 @@ class TopicSource:
             self._check_there(topic_partition, first[topic_partition], self._latest[topic_partition])
         latest = self._bounded()
         ends = limit_offsets(self.positions, latest, rows_max)
-        return self._planner.ranges(self.positions, ends, tasks_min)
+        ranges = self._planner.ranges(self.positions, ends, tasks_min)
+        if ranges and followed(self.spec) is not self.spec:
+            raise ChangedSubjectError("the subject of the values has another schema by now")
+        return ranges
 
     def ranges_to(self, ends: Mapping[TopicPartition, int], tasks_min: int = 1) -> list[OffsetRange]:
         """The ranges up to offsets that were planned before, by this run or another."""

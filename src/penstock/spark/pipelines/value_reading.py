@@ -6,35 +6,58 @@ import json
 from collections.abc import Mapping
 
 from penstock.core.errors import PenstockError
-from penstock.spark.framing import SchemaRegistry
-from penstock.spark.options import VALUE_FORMATS
+from penstock.spark.options import REGISTRY, VALUE_FORMATS
 from penstock.spark.pipelines.section import Section
 from penstock.spark.pipelines.spec import ValueSpec
-
-_SCHEMA_IN_JSON = ("avro", "debezium-avro")
+from penstock.spark.pipelines.subject_following import SCHEMA_IN_JSON, registered_schema
+from penstock.spark.registry_client import SETTINGS, RegistryAddress, registry_address
 
 
 def read_value(value: Section, topic: str | None) -> ValueSpec:
     """How values are decoded; `topic` is theirs, where they are of one."""
     form = value.text("format", "raw", ("raw", *VALUE_FORMATS)) or "raw"
-    registry = value.text("registry")
-    if registry is not None:
-        registry = value.resolved("registry", registry)
+    registry = _registry(value)
     if form == "protobuf":
         return ValueSpec(form, _descriptors(value))
-    schema = _given_schema(value)
+    given = schema = _given_schema(value)
     subject = value.text("subject", None if topic is None else f"{topic}-value")
     if registry is not None:
         schema = _registered(value, form, registry, subject) if schema is None else schema
     elif value.has("subject"):
         value.blame("subject", "it goes with registry")
-    if form == "raw" and (schema is not None or registry is not None):
+    if form == REGISTRY and not value.has("registry"):
+        value.blame("", "registry is missing; format registry needs the address of a schema registry")
+    elif form == "raw" and (schema is not None or registry is not None):
         value.blame("schema", "raw values have no schema; set format to json or avro, or leave the schema out")
-    if form != "raw" and schema is None and registry is None and not value.has("schema_file"):
+    elif form != "raw" and schema is None and not value.has("registry") and not value.has("schema_file"):
         value.blame("", f"schema is missing; format {form} needs it to know the columns")
-    if form in _SCHEMA_IN_JSON and schema is not None:
+    if form in SCHEMA_IN_JSON and schema is not None:
         _check_avro(value, form, schema)
-    return ValueSpec(form, schema, registry)
+    return ValueSpec(form, schema, registry, subject if registry is not None and given is None else None)
+
+
+def _registry(value: Section) -> RegistryAddress | None:
+    """The registry: its address, or a section with that and how to sign in."""
+    if isinstance(value.raw("registry"), Mapping):
+        return value.read("registry", _registry_section)
+    url = value.text("registry")
+    return None if url is None else _address(value, "registry", value.resolved("registry", url), {})
+
+
+def _registry_section(section: Section) -> RegistryAddress | None:
+    section.require("url", "the address of the schema registry")
+    url = section.text("url")
+    texts = {name: section.text(name) for name in SETTINGS}
+    settings = {name: section.resolved(name, text) for name, text in texts.items() if text is not None}
+    return None if url is None else _address(section, "url", section.resolved("url", url), settings)
+
+
+def _address(section: Section, name: str, url: str, settings: Mapping[str, str]) -> RegistryAddress | None:
+    try:
+        return registry_address(url, settings)
+    except PenstockError as error:
+        section.blame(name, str(error))
+        return None
 
 
 def _given_schema(value: Section) -> str | None:
@@ -52,16 +75,16 @@ def _given_schema(value: Section) -> str | None:
     return None if content is None else content.decode("utf-8", "replace")
 
 
-def _registered(value: Section, form: str, registry: str, subject: str | None) -> str | None:
+def _registered(value: Section, form: str, registry: RegistryAddress, subject: str | None) -> str | None:
     """The last schema of the subject: its fields are the columns."""
-    if form not in _SCHEMA_IN_JSON:
+    if form not in (*SCHEMA_IN_JSON, REGISTRY):
         value.blame("", f"schema is missing; for format {form} it says which columns there are, also with a registry")
         return None
     if subject is None:
         value.blame("", "subject is missing; the registry has the schema under it")
         return None
     try:
-        return SchemaRegistry(registry).latest(subject).text
+        return registered_schema(form, registry, subject)
     except PenstockError as error:
         value.blame("registry", str(error))
         return None
