@@ -56,9 +56,7 @@ def parser() -> argparse.ArgumentParser:
     gone.add_argument("--permanent", action="store_true", help="for good, what was deleted before")
     _add_copying(
         action("export", "print all schemas, levels and modes as lines of JSON, or write them to a topic of Kafka"),
-        action(
-            "import", "register schemas with the ids and versions they had, from an export or from the topic of another registry"
-        ),
+        action("import", "register schemas with the ids and versions they had, from an export or the topic of another registry"),
     )
     return command
 
