@@ -126,11 +126,11 @@ def read_whole(schema: Json, raw: bytes) -> Any:
     return value
 
 
-def matches(schema: Json, raw: bytes) -> bool:
-    """Whether the check takes a value, which stands among other bytes."""
+def problems(schema: Json, raw: bytes) -> list[tuple[int, str]]:
+    """What the check finds in a value, which stands among other bytes."""
     data = b"\xff" * 7 + raw + b"\xff" * 7
     payloads = np.array([[0, 1, 7, len(raw)]], np.int64)
-    return not check_of(parse_schema("AVRO", json.dumps(schema), {})).find_invalid(data, payloads, 1)
+    return check_of(parse_schema("AVRO", json.dumps(schema), {})).find_invalid(data, payloads, 1)
 
 
 @given(st.data())
@@ -138,16 +138,17 @@ def matches(schema: Json, raw: bytes) -> bool:
 def test_what_fastavro_writes_matches_and_the_rest_is_what_it_would_not_write(data: st.DataObject) -> None:
     schema = data.draw(schemas())
     raw = written(schema, data.draw(values(schema)))
-    assert matches(schema, raw)
+    assert not problems(schema, raw)
     changed = data.draw(damaged(raw) | st.binary(max_size=40))
     try:
         value = read_whole(schema, changed)
     except Exception:  # noqa: BLE001 - fastavro stumbles over damaged bytes in many ways
-        assert not matches(schema, changed)
+        assert problems(schema, changed)
         return
-    if matches(schema, changed):
+    found = problems(schema, changed)
+    if not found or "does not fit an int" in found[0][1]:  # fastavro holds no int to its 32 bits
         return
-    # fastavro takes a boolean of 7, a branch of -1, an int of 40 bits and the like, and never writes them.
+    # fastavro takes a boolean of 7, a branch of -1 and the like, and never writes them.
     try:
         again = written(schema, value)
     except Exception:  # noqa: BLE001 - as above

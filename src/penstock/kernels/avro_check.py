@@ -30,7 +30,6 @@ MATCHES, TOO_SHORT, TOO_LONG, NO_BOOLEAN, NO_INT, BAD_LENGTH, NO_TEXT, NO_SYMBOL
 
 # A call: the step it came from, what is left of the block of an array or map, and where that block ends, or -1.
 CALL_FIELDS: Final = 3
-EMPTY_ITEMS_MAX: Final = 1 << 20  # in a block of items that take no bytes: no value needs more, and readers make a list of them
 
 # A row of the table of payloads that kernels.schema_ids fills.
 _PAYLOAD_AT = cython.declare(cython.Py_ssize_t, 2)
@@ -59,6 +58,7 @@ _NO_SYMBOL = cython.declare(cython.int, 7)
 _NO_BRANCH = cython.declare(cython.int, 8)
 _TOO_DEEP = cython.declare(cython.int, 9)
 _BAD_BLOCK = cython.declare(cython.int, 10)
+# In a block of items that take no bytes: no value needs more, and readers make a list of them.
 _EMPTY_ITEMS_MAX = cython.declare(cython.longlong, 1 << 20)
 _COUNT_MAX = cython.declare(cython.longlong, 1 << 62)
 _HIGH_BITS = cython.declare(cython.ulonglong, 0x8080808080808080)
@@ -155,11 +155,7 @@ class AvroProgram:
     @cython.boundscheck(False)
     @cython.wraparound(False)
     def _run(
-        self,
-        data: cython.const[cython.uchar][::1],
-        at: cython.Py_ssize_t,
-        end: cython.Py_ssize_t,
-        calls: cython.longlong[:, ::1],
+        self, data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t, calls: cython.longlong[:, ::1]
     ) -> tuple[cython.int, cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t]:
         """Run the program over one value: MATCHES, or why it does not, at which byte, in which step, and how deep in calls."""
         step: cython.Py_ssize_t = 0
@@ -167,60 +163,63 @@ class AvroProgram:
         depth_max: cython.Py_ssize_t = calls.shape[0]
         operation: cython.longlong
         called: cython.longlong
-        reason: cython.int
-        while True:
+        reason: cython.int = _MATCHES
+        while reason == _MATCHES:
             operation = self._steps[step, 0]
             if operation < _UNION and operation != _RETURN:
                 reason, at = self._check_plain(step, data, at, end)
-                if reason != _MATCHES:
-                    return reason, at, step, depth
-                step += 1
+                step += reason == _MATCHES
                 continue
             if operation == _RETURN:
                 if depth == 0:
                     return (_MATCHES if at == end else _TOO_LONG), at, step, 0
-                step = calls[depth - 1, 0]
+                depth -= 1
+                step = calls[depth, 0]
                 operation = self._steps[step, 0]
                 if operation in (_UNION, _RECORD):
-                    depth -= 1
                     step += 1
                     continue
-                calls[depth - 1, 1] -= 1
-            elif operation == _UNION:
-                called, at = zigzag_at(data, at, end)
-                if at < 0:
-                    return _TOO_SHORT, end, step, depth
-                if called < 0 or called >= self._steps[step, 1]:
-                    return _NO_BRANCH, at, step, depth
-                called = self._branches[self._steps[step, 2] + called]
-                if called < 0:
-                    step += 1
-                    continue
-                if depth == depth_max:
-                    return _TOO_DEEP, at, step, depth
-                calls[depth, 0] = step
-                depth += 1
-                step = called
-                continue
+                calls[depth, 1] -= 1
             else:
+                called = self._steps[step, 1]
+                if operation == _UNION:
+                    reason, at, called = self._branch(step, data, at, end)
+                    if reason != _MATCHES or called < 0:
+                        step += reason == _MATCHES
+                        continue
                 if depth == depth_max:
                     return _TOO_DEEP, at, step, depth
-                calls[depth, 0] = step
-                depth += 1
-                if operation == _RECORD:
-                    step = self._steps[step, 1]
+                calls[depth, 0], calls[depth, 1], calls[depth, 2] = step, 0, -1
+                if operation in (_UNION, _RECORD):
+                    depth += 1
+                    step = called
                     continue
-                calls[depth - 1, 1] = 0
-                calls[depth - 1, 2] = -1
             # The next item of an array or map, or what comes after it.
-            reason, at = self._next_item(step, data, at, end, calls, depth - 1)
-            if reason != _MATCHES:
-                return reason, at, step, depth - 1
-            if calls[depth - 1, 1]:
+            reason, at = self._next_item(step, data, at, end, calls, depth)
+            if reason == _MATCHES and calls[depth, 1]:
+                depth += 1
                 step = self._steps[step, 1]
             else:
-                depth -= 1
-                step += 1
+                step += reason == _MATCHES
+        return reason, at, step, depth
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(check=False)
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def _branch(
+        self, step: cython.Py_ssize_t, data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> tuple[cython.int, cython.Py_ssize_t, cython.longlong]:
+        """Read which branch of a union is taken: the run of its steps, -1 if it takes no bytes."""
+        number: cython.longlong
+        number, at = zigzag_at(data, at, end)
+        if at < 0:
+            return _TOO_SHORT, end, -1
+        if number < 0 or number >= self._steps[step, 1]:
+            return _NO_BRANCH, at, -1
+        return _MATCHES, at, self._branches[self._steps[step, 2] + number]
 
     @cython.cfunc
     @cython.nogil

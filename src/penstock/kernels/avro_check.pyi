@@ -31,7 +31,6 @@ NO_BRANCH: Final = 8
 TOO_DEEP: Final = 9
 BAD_BLOCK: Final = 10
 CALL_FIELDS: Final = 3
-EMPTY_ITEMS_MAX: Final = 1048576
 
 class AvroProgram:
     def __init__(self, steps: NDArray[np.int64], branches: NDArray[np.int64]) -> None: ...

@@ -17,7 +17,6 @@ from penstock.server.config import NodeConfig
 
 CONNECT_S: Final = 3.0
 CONNECTIONS_MAX: Final = 100
-PIECE_BYTES: Final = 64 << 10
 # What concerns one connection alone, and what was checked here already.
 _OWN_HEADERS: Final = frozenset(
     {
