@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import time
+from functools import partial
 from uuid import uuid4
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.e2e.cluster.running_cluster import until
@@ -104,6 +105,14 @@ def check_numbers(writer: Writer, bootstrap: str) -> int:
     return sum(map(len, acknowledged.values()))
 
 
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    """One more than the end of a partition; 0 if it is being moved, which this call does not wait for by itself."""
+    try:
+        return int(consumer.get_watermark_offsets(partition, timeout=20)[1]) + 1
+    except KafkaException:
+        return 0
+
+
 def read_all(bootstrap: str) -> dict[int, list[int]]:
     """Every message of the topic by partition, read by a new group of one member."""
     consumer = Consumer(
@@ -116,7 +125,7 @@ def read_all(bootstrap: str) -> dict[int, list[int]]:
         }
     )
     partitions = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-    ends = [consumer.get_watermark_offsets(partition, timeout=20)[1] for partition in partitions]
+    ends = [until("a partition has no leader", partial(_end, consumer, partition)) - 1 for partition in partitions]
     consumer.subscribe([TOPIC])
     read: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
 
