@@ -8,6 +8,7 @@ import jsonschema_rs
 import msgspec
 
 from penstock.schemas.errors import InvalidSchemaError, UnreadableValueError
+from penstock.schemas.json_branches import check_branches
 from penstock.schemas.json_schema import JsonSchema
 
 # Patterns come from strangers, and are run on every value: one that goes back and forth for longer fails.
@@ -23,9 +24,10 @@ _VALIDATORS: Final[dict[str, Any]] = {
 
 
 class JsonPayload:
-    """Checks values against a schema. InvalidSchemaError if it cannot be compiled."""
+    """Checks values against a schema. InvalidSchemaError if it cannot be compiled, or would take too long."""
 
     def __init__(self, schema: JsonSchema) -> None:
+        check_branches(schema)
         limits = jsonschema_rs.FancyRegexOptions(
             backtrack_limit=PATTERN_STEPS_MAX, size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX
         )

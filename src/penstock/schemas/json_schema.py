@@ -94,19 +94,15 @@ class JsonSchema:
         for _ in range(HOPS_MAX):
             if not isinstance(node, dict) or not isinstance(node.get("$ref"), str):
                 return node
-            target = self._resolve(node)
+            target = self.resolve(node)
             beside = {} if self._hides_siblings else {key: value for key, value in node.items() if key not in ("$ref", "$defs")}
             if beside.keys() - {"title", "description", "default", "deprecated", "examples", "$comment"}:
                 return {**beside, "allOf": [*beside.get("allOf", ()), target]}
             node = target
         raise InvalidSchemaError(f"reference {node.get('$ref')!r} leads to itself")
 
-    def _check_references(self) -> None:
-        for node in _nodes(self.root):
-            if isinstance(node.get("$ref"), str):
-                self.follow(node)
-
-    def _resolve(self, node: dict[str, Any]) -> Any:
+    def resolve(self, node: dict[str, Any]) -> Any:
+        """What the reference of a node leads to."""
         reference = node["$ref"]
         uri, fragment = urldefrag(urljoin(self._bases.get(id(node), ""), reference))
         if uri not in self._places:
@@ -122,6 +118,15 @@ class JsonSchema:
                 raise InvalidSchemaError(f"there is nothing at reference {reference!r}")
             return anchored
         return _at_pointer(root, unquote(fragment), reference)
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        """All objects in which keywords may be."""
+        return _nodes(self.root)
+
+    def _check_references(self) -> None:
+        for node in self.nodes():
+            if isinstance(node.get("$ref"), str):
+                self.follow(node)
 
     def _collect(self, node: Any, base: str) -> None:
         """Note where schemas are, by their ids and anchors."""
@@ -148,7 +153,6 @@ class JsonSchema:
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
-    """All objects in which keywords may be."""
     if isinstance(node, list):
         for item in node:
             yield from _nodes(item)

@@ -10,7 +10,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from penstock.schemas import check_of, parse_schema
+from penstock.schemas import InvalidSchemaError, check_of, parse_schema
 
 ORDER = {
     "type": "record",
@@ -130,6 +130,40 @@ def test_json_values_are_checked_with_their_schema() -> None:
 
 def test_json_values_are_of_draft_7_if_the_schema_names_none() -> None:
     assert problems("JSON", {"items": [{"type": "string"}]}, [b"[1]"])
+
+
+def _referring(count: int, per_schema: int) -> dict[str, Any]:
+    """So many schemas, each with references to the next one."""
+    schemas: dict[str, Any] = {
+        f"d{number}": {"allOf": [{"$ref": f"#/definitions/d{number + 1}"}] * per_schema} for number in range(count)
+    }
+    return {"$ref": "#/definitions/d0", "definitions": {**schemas, f"d{count}": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (_referring(40, 2), "more than 10000 times"),
+        (_referring(5_000, 1), "more than 200 schemas refer"),
+        ({"allOf": [{"$ref": "#"}]}, "refers to itself for the same value"),
+        ({"properties": {"a": {"anyOf": [_referring(40, 2) | {"definitions": {}}, {"$ref": "#/definitions/d0"}]}},
+          "definitions": _referring(40, 2)["definitions"]}, "more than 10000 times"),
+    ],
+)  # fmt: skip
+def test_a_json_schema_that_would_take_for_ever_checks_no_values(schema: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidSchemaError, match=expected):
+        check_of(parse_schema("JSON", json.dumps(schema), {}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        _referring(10, 2),
+        {"properties": {"next": {"$ref": "#"}, "allOf": True, "not": {"$ref": "#"}, "dependencies": False}},
+    ],
+)
+def test_json_schemas_may_refer_to_each_other_and_to_themselves(schema: dict[str, Any]) -> None:
+    check_of(parse_schema("JSON", json.dumps(schema), {}))
 
 
 def test_deep_json_values_are_refused() -> None:
