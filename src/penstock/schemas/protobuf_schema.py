@@ -113,7 +113,7 @@ def _descriptor(text: str) -> Any:
         file = descriptor_pb2.FileDescriptorProto.FromString(b64decode("".join(text.split()), validate=True))
     except (binascii.Error, DecodeError, ValueError) as error:
         raise InvalidSchemaError(f"the schema is neither a .proto file nor the base64 of a descriptor: {error}") from None
-    if not file.message_type and not file.enum_type and not file.service and not file.extension:
+    if not (file.message_type or file.enum_type or file.service or file.extension or file.dependency):
         raise InvalidSchemaError("the descriptor is empty; send that of a whole file")
     return file
 

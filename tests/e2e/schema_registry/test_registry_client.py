@@ -91,6 +91,11 @@ def test_errors_have_the_numbers_that_clients_know(url: str, method: str, path: 
     assert answer["message"]
 
 
+def test_paths_may_end_with_a_slash(url: str) -> None:
+    for path in ("/config", "/subjects", "/schemas/types"):
+        assert call(url + path + "/") == call(url + path)
+
+
 def test_the_topic_is_readable_in_the_form_of_other_registries(node: RunningNode, url: str) -> None:
     call(url + "/subjects/shown/versions", "POST", {"schema": '"bytes"'})
     settings = {"bootstrap.servers": node.bootstrap, "group.id": "tool", "auto.offset.reset": "earliest"}

@@ -110,6 +110,12 @@ def test_imports_are_references_by_name() -> None:
         proto(order)
 
 
+def test_a_file_of_nothing_but_imports_is_a_schema() -> None:
+    item = proto('syntax = "proto3"; package shop; message Item { int32 a = 1; }')
+    only = proto('syntax = "proto3"; import public "item.proto";', {"item.proto": item})
+    assert proto(only.serialized(), {"item.proto": item}).serialized() == only.serialized()
+
+
 @pytest.mark.parametrize(
     ("new", "old"),
     [

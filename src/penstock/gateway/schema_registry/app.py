@@ -34,6 +34,7 @@ def registry_app(
     for method, path, handler in (*handlers.routes(), *SettingHandlers(handlers).routes()):
         app.router.add_route(method, path, handler)
         if path != "/":
+            app.router.add_route(method, path + "/", handler)  # some tools end paths with a slash
             app.router.add_route(method, "/contexts/{context}" + path, handler)
     return app
 
