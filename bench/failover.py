@@ -16,6 +16,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -147,10 +148,11 @@ def kafka_cluster(directory: Path) -> Iterator[System]:
     """Three brokers of Kafka."""
     controllers = {number: free_port() for number in NODES}
     members = {number: KafkaMember(directory / f"kafka{number}", number, controllers) for number in NODES}
-    with ExitStack() as stack:
+    with ExitStack() as stack, ThreadPoolExecutor() as threads:
         for member in members.values():
             stack.callback(member.stop)
-            member.start()
+        # All at once: a broker listens when most of them have elected one that leads.
+        list(threads.map(KafkaMember.start, members.values()))
         yield KafkaCluster(members)
 
 

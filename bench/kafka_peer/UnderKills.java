@@ -40,6 +40,7 @@ public class UnderKills {
     private static String bootstrap;
     private static String requestTimeoutMs;
     private static volatile boolean isEnding;
+    private static volatile boolean isOver;  // the last acknowledgements come after isEnding, and the group reads those messages too
 
     private static final List<ConcurrentLinkedQueue<Long>> acknowledged = new ArrayList<>();
     private static final ConcurrentLinkedQueue<String> failed = new ConcurrentLinkedQueue<>();
@@ -102,8 +103,10 @@ public class UnderKills {
                     isEnding = true;
                     sender.join();
                     transactor.join();
-                    System.out.println(outcome());
+                    String outcome = outcome();
+                    isOver = true;
                     member.join();
+                    System.out.println(outcome);
                     System.exit(0);
                 }
             }
@@ -218,7 +221,7 @@ public class UnderKills {
     private static void consume() {
         try (KafkaConsumer<Long, Long> member = consumer("group.id", "readers")) {
             member.subscribe(List.of(NUMBERS));
-            while (!isEnding || !hasSeenAll()) {
+            while (!isOver) {
                 for (ConsumerRecord<Long, Long> record : member.poll(Duration.ofMillis(200))) {
                     seenByGroup.add(record.value());
                     String place = record.partition() + ":" + record.offset();
