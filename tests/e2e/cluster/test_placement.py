@@ -43,6 +43,17 @@ def check_api(cluster: RunningCluster, drained: int) -> None:
         assert [(len(group["vdisks"]), group["state"]) for group in groups] == [(3, "healthy")]
         assert len({vdisk["node"] for vdisk in groups[0]["vdisks"]}) == 3
         assert all(vdisk["total"] and vdisk["used"] for vdisk in groups[0]["vdisks"])
+        # Messages can be read on any node, wherever their partition is.
+        partitions = cluster.api(number, f"/topics/{TOPIC}/partitions")["items"]
+        for partition in (row["partition"] for row in partitions):
+            read = cluster.api(number, f"/topics/{TOPIC}/messages?partition={partition}&start=oldest&limit=2")["items"]
+            assert [(message["partition"], message["offset"]) for message in read] == [(partition, 0), (partition, 1)]
+        newest = cluster.api(number, f"/topics/{TOPIC}/messages?limit=500")["items"]
+        assert {message["partition"] for message in newest} == {row["partition"] for row in partitions}
+        times = {message["partition"]: message["timestamp"] for message in newest}
+        found = cluster.api(number, f"/topics/{TOPIC}/messages?start=time:{max(times.values())}")["items"]
+        assert found
+        assert min(message["timestamp"] for message in found) >= max(times.values())
     assert "drains" in cluster.api(others[0], f"/nodes/{drained}/drain", method="POST")["message"]
     until("it is drained", lambda: not cluster.api(others[1], f"/tablets?node={drained}")["total"])
     assert cluster.api(others[1], "/nodes")["nodes"][drained - 1]["is_draining"]

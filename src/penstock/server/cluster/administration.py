@@ -19,6 +19,7 @@ from penstock.placement import (
     Placement,
 )
 from penstock.server.cluster.known_nodes import KnownNode, known_nodes
+from penstock.server.cluster.remote_partitions import RemoteReader
 from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.storage_report import GroupReport
 
@@ -39,12 +40,15 @@ class ClusterAdministration:
         coordination: Coordination,
         placement: Callable[[], Placement | None],
         client: TabletClient,
+        *,
+        reader: RemoteReader,
         requests: Mapping[str, Answer],
         clock: Clock,
     ) -> None:
         self._coordination = coordination
         self._placement = placement
         self._client = client
+        self.reader = reader
         self._requests = requests
         self._clock = clock
 

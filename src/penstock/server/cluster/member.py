@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Final
@@ -18,8 +18,9 @@ from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.interconnect import Interconnect
-from penstock.placement import Placement
+from penstock.placement import Answer, Placement
 from penstock.server.broker_host import BrokerHost, Listener, listen_kafka, listen_schemas
+from penstock.server.cluster.administration import ClusterAdministration
 from penstock.server.cluster.cluster_nodes import ClusterNodes, LedClusterNodes
 from penstock.server.cluster.inventory import CatalogInventory
 from penstock.server.cluster.kafka_side import KafkaSide
@@ -27,6 +28,7 @@ from penstock.server.cluster.kafka_view import InStep
 from penstock.server.cluster.leader_client import FollowedFloors, LeaderClient
 from penstock.server.cluster.leader_service import LeaderService
 from penstock.server.cluster.peers import Peers
+from penstock.server.cluster.remote_partitions import ReadService, RemoteReader
 from penstock.server.cluster.schema_partition import ClusterSchemaPartition, SchemaService
 from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.cluster.tablet_service import TabletService
@@ -81,6 +83,7 @@ class ClusterMember:
         )
         self.nodes = ClusterNodes(layout.node_id, coordination)
         self._service = TabletService(interconnect, coordination, self.tablets)
+        self._read_service = ReadService(interconnect, lambda: self._service.broker)
         self.client = TabletClient(layout.node_id, coordination, peers, self._service)
         self._leader_client = LeaderClient(layout.node_id, coordination, peers)
         SchemaService(interconnect, lambda: self._service.broker)
@@ -111,6 +114,17 @@ class ClusterMember:
     def broker(self) -> PartitionBroker | None:
         """What serves the partitions of this node; None until it has a catalog."""
         return self._service.broker
+
+    def administration(self, requests: Mapping[str, Answer]) -> ClusterAdministration:
+        """The cluster as operators see it while this node leads; `requests` carries out what they ask for."""
+        return ClusterAdministration(
+            self._coordination,
+            lambda: self.placement,
+            self.client,
+            reader=RemoteReader(self._peers),
+            requests=requests,
+            clock=self._clock,
+        )
 
     async def stop(self) -> None:
         """Stop following, and all tablets. The broker, if this node leads, is stopped before. May be called again."""

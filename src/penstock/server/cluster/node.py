@@ -40,7 +40,6 @@ from penstock.server.broker_host import (
     import_listeners,
     listener_modules,
 )
-from penstock.server.cluster.administration import ClusterAdministration
 from penstock.server.cluster.connection import connect_coordination
 from penstock.server.cluster.controller import GroupController, lead
 from penstock.server.cluster.directory import ClusterDirectory
@@ -386,9 +385,7 @@ class ClusterNode:
             observatory,
             self._mount_console,
             release_http=self._release_http,
-            cluster=ClusterAdministration(
-                coordination, lambda: self._member.placement, self._member.client, self._placement_requests, self._clock
-            ),
+            cluster=self._member.administration(self._placement_requests),
             forward_secret=self._secret,
         )
         host.closing.push_async_callback(observatory.stop_watching_loop)

@@ -8,13 +8,13 @@ import heapq
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections import deque
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
 
 from penstock.core.clock import Clock
 from penstock.core.record_format import next_offset_of
-from penstock.queue import Partition, is_aborted, joined, split_batches
+from penstock.queue import Aborted, ReadResult, is_aborted, joined, split_batches
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.message_filter import Predicate
 from penstock.server.http.route import Count
@@ -80,12 +80,50 @@ class Filter(NamedTuple):
     accepts: Predicate | None = None
 
 
+class ReadablePartition(Protocol):
+    """What is read of a partition, which may be on another node."""
+
+    number: int
+
+    @property
+    def start_offset(self) -> int:
+        """Its first offset."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after its last."""
+        ...
+
+    @property
+    def stable_offset(self) -> int:
+        """The end of what is committed."""
+        ...
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest timestamp of its messages."""
+        ...
+
+    async def read(self, offset: int, bytes_max: int, *, until: int | None = None) -> ReadResult:
+        """Batches from an offset on."""
+        ...
+
+    def aborted_between(self, begin: int, end: int) -> list[Aborted]:
+        """Aborted transactions with a part between two offsets, which were read last."""
+        ...
+
+    async def find_time(self, timestamp_ms: int) -> tuple[int, object] | None:
+        """The base offset of the first batch from a time on."""
+        ...
+
+
 class PartitionScan:
     """Scans one partition in one direction. `at` is its position, behind the messages taken so far."""
 
     def __init__(
         self,
-        partition: Partition,
+        partition: ReadablePartition,
         at: int,
         wanted: Filter,
         *,
@@ -250,7 +288,7 @@ async def scan(scans: list[PartitionScan], limit: int, bytes_max: int, budget: B
     )
 
 
-async def offset_at_time(partition: Partition, timestamp_ms: int, clock: Clock) -> int:
+async def offset_at_time(partition: ReadablePartition, timestamp_ms: int, clock: Clock) -> int:
     """The offset of the first message from a time on, committed or not; the end if there is none."""
     located = await partition.find_time(timestamp_ms)
     if located is None:

@@ -10,14 +10,23 @@ import msgspec
 from aiohttp import web
 
 from penstock.broker import Operation, Topic
-from penstock.queue import Partition
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import MalformedRequestError, NotFoundError
 from penstock.server.http.message_decoding import DecodingQuery, MessageDecoding
 from penstock.server.http.message_filter import compile_filter
-from penstock.server.http.message_scan import Budget, Cursor, Filter, PartitionScan, chunk_bytes, offset_at_time, scan
+from penstock.server.http.message_scan import (
+    Budget,
+    Cursor,
+    Filter,
+    PartitionScan,
+    ReadablePartition,
+    chunk_bytes,
+    offset_at_time,
+    scan,
+)
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.payload_view import MessageView
+from penstock.server.http.readable_partitions import partitions_of, readable_partitions
 from penstock.server.http.route import Call, Count, Limit, Nothing, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.stored_records import Record
 from penstock.server.http.throttle import throttle_reader
@@ -121,7 +130,7 @@ class MessageResource(Resource):
 
     async def _record(self, names: MessageNames, caller: Caller) -> Record:
         topic = topic_for(self._context, caller, Operation.READ, names.name)
-        partition = self._context.broker.partition(topic, names.partition)
+        (partition,) = await readable_partitions(self._context, topic, [names.partition])
         if partition.start_offset <= names.offset < partition.end_offset:
             scan = PartitionScan(partition, names.offset, Filter(committed=False), backwards=False)
             await scan.fill(Budget(self._context.clock))
@@ -139,7 +148,7 @@ class MessageResource(Resource):
         accepts = compile_filter(query.filter) if query.filter.strip() else None
         if query.cursor:
             cursor = Cursor.unpack(query.cursor)
-            partitions = [self._context.broker.partition(topic, int(number)) for number in cursor.at]
+            partitions = await readable_partitions(self._context, topic, [int(number) for number in cursor.at])
             at = dict(zip(partitions, cursor.at.values(), strict=True))
             wanted = Filter(needle, None, committed, accepts)
             ends = await self._ends(partitions, query.until)
@@ -147,23 +156,23 @@ class MessageResource(Resource):
         start = parse_start(query.start)
         backwards = start.kind == "newest"
         wanted = Filter(needle, start.value if start.kind == "time" else None, committed, accepts)
-        partitions = self._partitions(topic, query.partition, backwards=backwards)
+        partitions = await self._partitions(topic, query.partition, backwards=backwards)
         ends = await self._ends(partitions, query.until)
         starts = {partition: await first_offset(partition, start) for partition in partitions}
         if backwards:
             starts = {partition: min(at, ends.get(partition, at)) for partition, at in starts.items()}
         return backwards, scans_at(starts, wanted, backwards=backwards, ends=ends)
 
-    async def _ends(self, partitions: list[Partition], until_ms: int | None) -> dict[Partition, int]:
+    async def _ends(self, partitions: list[ReadablePartition], until_ms: int | None) -> dict[ReadablePartition, int]:
         """The offsets of the first messages after a time."""
         if until_ms is None:
             return {}
         return {partition: await offset_at_time(partition, until_ms + 1, self._context.clock) for partition in partitions}
 
-    def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[Partition]:
+    async def _partitions(self, topic: Topic, number: int | None, *, backwards: bool) -> list[ReadablePartition]:
         if number is not None:
-            return [self._context.broker.partition(topic, number)]
-        candidates = [each for each in self._context.figures.partitions(topic) if each.end_offset > each.start_offset]
+            return await readable_partitions(self._context, topic, [number])
+        candidates = [each for each in await partitions_of(self._context, topic) if each.end_offset > each.start_offset]
         if backwards and len(candidates) > PARTITIONS_MAX:
             candidates.sort(key=lambda each: each.max_timestamp, reverse=True)
         return candidates[:PARTITIONS_MAX]
@@ -184,7 +193,7 @@ def parse_start(text: str) -> ParsedStart:
     return ParsedStart(match[1]) if match[1] else ParsedStart(match[2], int(match[3]))
 
 
-async def first_offset(partition: Partition, start: ParsedStart) -> int:
+async def first_offset(partition: ReadablePartition, start: ParsedStart) -> int:
     """The start offset in a partition."""
     if start.kind == "newest":
         return partition.end_offset
@@ -197,7 +206,11 @@ async def first_offset(partition: Partition, start: ParsedStart) -> int:
 
 
 def scans_at(
-    places: Mapping[Partition, int], wanted: Filter, *, backwards: bool, ends: Mapping[Partition, int] | None = None
+    places: Mapping[ReadablePartition, int],
+    wanted: Filter,
+    *,
+    backwards: bool,
+    ends: Mapping[ReadablePartition, int] | None = None,
 ) -> list[PartitionScan]:
     """Scans from some offsets, clamped to existing ones, up to the end offsets if any."""
     size = chunk_bytes(len(places))

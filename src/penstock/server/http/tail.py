@@ -16,13 +16,13 @@ from aiohttp import web
 
 from penstock.broker import Operation, Topic, UnknownTopicError
 from penstock.core.errors import PenstockError, UnavailableError
-from penstock.queue import Partition
 from penstock.server.http.message_decoding import DecodingQuery, MessageDecoding
 from penstock.server.http.message_filter import compile_filter
-from penstock.server.http.message_scan import Budget, Cursor, Filter, scan
+from penstock.server.http.message_scan import Budget, Cursor, Filter, ReadablePartition, scan
 from penstock.server.http.messages import ANSWER_BYTES_MAX, Isolation, PartitionNumber, Start, first_offset, parse_start, scans_at
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.payload_view import MessageView
+from penstock.server.http.readable_partitions import readable_partitions
 from penstock.server.http.route import SHUTDOWN, Call, Limit, Nothing, Resource, ResponseModel, Route
 from penstock.server.http.throttle import throttle_reader
 from penstock.server.http.topics import TopicNames, topic_for
@@ -96,9 +96,9 @@ class TailResource(Resource):
 
     async def _places(self, topic: Topic, call: Call[TopicNames, TailQuery, Nothing]) -> dict[int, int]:
         """The start offsets by partition."""
-        broker, query = self._context.broker, call.query
+        query = call.query
         numbers = [query.partition] if query.partition is not None else list(range(min(topic.partitions, PARTITIONS_MAX)))
-        partitions = [broker.partition(topic, number) for number in numbers]
+        partitions = await readable_partitions(self._context, topic, numbers)
         seen = call.request.headers.get("Last-Event-ID", "")
         if seen:
             known = Cursor.unpack(seen).at
@@ -140,7 +140,7 @@ class TailResource(Resource):
             raise UnknownTopicError(f"topic {topic.name!r} was deleted")
         accepts = compile_filter(query.filter) if query.filter.strip() else None
         wanted = Filter(query.search.encode().lower(), None, query.isolation == "committed", accepts)
-        partitions = [self._context.broker.partition(topic, number) for number in places]
+        partitions = await readable_partitions(self._context, topic, list(places))
         behind = [partition for partition in partitions if _end(partition, wanted) > places[partition.number]]
         if not behind:
             return TailEvent(items=[], dropped=0), 0
@@ -154,7 +154,7 @@ class TailResource(Resource):
         return TailEvent(items=items, dropped=dropped), result.size
 
 
-def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int, wanted: Filter) -> int:
+def _skip_ahead(behind: Sequence[ReadablePartition], places: dict[int, int], limit: int, wanted: Filter) -> int:
     """Skip the oldest messages if there are too many. Returns how many."""
     dropped = 0
     share = max(limit // len(behind), 1)
@@ -166,7 +166,7 @@ def _skip_ahead(behind: Sequence[Partition], places: dict[int, int], limit: int,
     return dropped
 
 
-def _end(partition: Partition, wanted: Filter) -> int:
+def _end(partition: ReadablePartition, wanted: Filter) -> int:
     return partition.stable_offset if wanted.committed else partition.end_offset
 
 

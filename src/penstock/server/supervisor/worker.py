@@ -22,7 +22,6 @@ from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
-from penstock.server.cluster.administration import ClusterAdministration
 from penstock.server.cluster.known_nodes import ServingNode, known_nodes, serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
@@ -170,7 +169,7 @@ class WorkerNode:
             self.layout,
             observatory,
             self._mount_console,
-            cluster=ClusterAdministration(coordination, lambda: member.placement, member.client, {}, self._clock),
+            cluster=member.administration({}),
             forward_secret=self._secret,
         )
         must_exist = directory.layout.started and not self.config.accept_data_loss
