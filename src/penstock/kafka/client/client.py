@@ -72,6 +72,7 @@ class KafkaClient:
         self._connections: dict[Address, Connection] = {}
         self.nodes: dict[int, Address] = {}
         "The nodes by their ids, as the last metadata named them."
+        self._has_reached_one = False
         self._coordinators: dict[tuple[int, str], Address] = {}
 
     def close(self) -> None:
@@ -85,6 +86,7 @@ class KafkaClient:
         connection = self._connections.get(address)
         if connection is None:
             connection = await Connection.open(address, self.options, self.network)
+            self._has_reached_one = True
             existing = self._connections.setdefault(address, connection)
             if existing is not connection:
                 connection.close()  # another task was quicker
@@ -156,7 +158,7 @@ class KafkaClient:
 
     def _waits_out(self, error: PenstockError, waited_s: float) -> bool:
         """Whether an unreachable cluster is worth waiting for."""
-        if self.nodes or not isinstance(error, BrokerUnreachableError):
+        if self._has_reached_one or not isinstance(error, BrokerUnreachableError):
             return True
         return self.options.waits_for_first_node and waited_s < self.options.first_node_timeout_s
 

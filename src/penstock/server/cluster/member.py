@@ -83,20 +83,22 @@ class ClusterMember:
         )
         self.nodes = ClusterNodes(layout.node_id, coordination)
         self._service = TabletService(interconnect, coordination, self.tablets)
-        self._read_service = ReadService(interconnect, lambda: self._service.broker)
+        ReadService(interconnect, lambda: self._service.broker)
         self.client = TabletClient(layout.node_id, coordination, peers, self._service)
         self._leader_client = LeaderClient(layout.node_id, coordination, peers)
         SchemaService(interconnect, lambda: self._service.broker)
-        self.registry = SchemaRegistry(
-            ClusterSchemaPartition(
-                layout.node_id, clock, lambda: self._service.broker, lambda: self.nodes.leader, link_to=peers.link
-            )
-        )
+        self.registry = self._new_registry()
         self.kafka = self._new_kafka_side(in_step)
+        self.kafka.start()
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
-        self.kafka.start()
         self._checking = asyncio.create_task(self._check_disks(), name="check-disks")
+
+    def _new_registry(self) -> SchemaRegistry:
+        node_id, link_to = self._layout.node_id, self._peers.link
+        return SchemaRegistry(
+            ClusterSchemaPartition(node_id, self._clock, lambda: self._service.broker, lambda: self.nodes.leader, link_to=link_to)
+        )
 
     def _new_kafka_side(self, in_step: InStep) -> KafkaSide:
         return KafkaSide(
