@@ -36,7 +36,7 @@ def test_messages_are_read_from_either_end_an_offset_and_a_time(api: ApiClient, 
     assert offsets(api.get("/topics/read/messages", start="time:1900000000000")) == []
     first = api.get("/topics/read/messages", limit=1, start="offset:5")["items"][0]
     assert (first["timestamp"], first["timestamp_type"]) == (1_700_000_000_005, "create")
-    assert first["key"] == {"kind": "text", "data": "5", "truncated": False, "size": 1}
+    assert first["key"] == {"kind": "text", "data": "5", "truncated": False, "size": 1, "schema": None, "problem": None}
 
 
 @pytest.mark.parametrize("start", ["newest", "oldest"])

@@ -48,6 +48,8 @@ def test_json_over_several_lines_arrives_whole(api: ApiClient) -> None:
             "data": {"a": [1, 2]},
             "truncated": False,
             "size": len(pretty),
+            "schema": None,
+            "problem": None,
         }
 
 
