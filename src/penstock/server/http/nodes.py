@@ -115,7 +115,9 @@ class NodeResource(Resource):
         """The routes of this resource."""
         return [
             Route("GET", "/nodes", self.show, "all nodes, what they own and what moves between them"),
-            Route("POST", "/nodes/{node}/drain", self.drain, "move all tablets of a node to others, and give it no more", (409, 422)),
+            Route(
+                "POST", "/nodes/{node}/drain", self.drain, "move all tablets of a node to others, and give it no more", (409, 422)
+            ),
             Route("POST", "/nodes/{node}/undrain", self.undrain, "give a drained node tablets again", (409, 422)),
             Route("PUT", "/nodes/maintenance", self.maintain, "begin or end maintenance: no tablet moves by itself", (409, 422)),
             Route("GET", "/tablets", self.tablets, "tablets of topics and their owners"),
