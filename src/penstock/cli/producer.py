@@ -16,6 +16,7 @@ class Producer:
     """Writes to one topic. What was sent and not acknowledged is sent again under the same sequence number."""
 
     def __init__(self, client: CommandClient, name: str) -> None:
+        client.topic(name, create=True)  # if there is none, its error names the command that creates one
         self._writer = finish(TopicWriter.open(client.coroutines, name))
         self.written = self._writer.written
         "Acknowledged messages by partition."
