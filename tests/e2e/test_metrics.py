@@ -244,7 +244,7 @@ def test_the_public_tier_has_what_is_declared_and_no_more(node: RunningNode) -> 
             assert declared[name].kind.value == kind, name
     assert {declared[name].tier.value for name in public.families} == {"public"}
     unused = {"penstock_alerts", "penstock_consumer_lag_messages", "penstock_consumer_lag_seconds", "penstock_groups"}
-    unused |= {"penstock_consumer_retention_ratio", "penstock_sign_in_failures"}
+    unused |= {"penstock_consumer_retention_ratio", "penstock_deployed_pipelines", "penstock_sign_in_failures"}
     unused |= {
         *(name for name in declared if name.startswith(("penstock_pipeline", "penstock_interconnect", "penstock_placement")))
     }
