@@ -11,6 +11,7 @@ import { useRights } from "../rights";
 import { useCluster } from "../shell";
 import { command, consumeCommand, consumeProgram, quoted } from "../snippets";
 import { parseExactly } from "../values";
+import { DECODERS, DecoderChoice } from "./decoder_choice";
 import { Filters, columnsOf, exportActions, localTime, useDraft } from "./message_filters";
 import { LinkedMessage, MessageTable, idOf } from "./message_table";
 import { Produce } from "./produce";
@@ -20,7 +21,6 @@ const LIMIT = 50;
 const RETRY_MS = 3000;
 
 type Message = Schemas["MessageView"];
-type Decoder = NonNullable<QueryOf<"/topics/{name}/messages">["decoder"]>;
 
 /** The first value of each kind of start in the URL. */
 const STARTS: Record<string, () => string | null> = {
@@ -126,57 +126,6 @@ const PartitionChoice = ({ partition, partitions }: { partition: number | null; 
           onInput={draft.type}
           onChange={choose}
         />
-      )}
-    </div>
-  );
-};
-
-const DECODERS: [decoder: Decoder, text: string][] = [
-  ["auto", "automatic"],
-  ["json", "JSON"],
-  ["text", "text"],
-  ["hex", "hex"],
-  ["msgpack", "MsgPack"],
-  ["avro", "Avro…"],
-  ["protobuf", "Protobuf…"],
-];
-
-/** How values are decoded; Avro and Protobuf by the schema of a subject. */
-const DecoderChoice = ({ decoder, schema }: { decoder: Decoder; schema: string }) => {
-  const draft = useDraft(schema);
-  const [id, schemaId] = [useId(), useId()];
-  const choose = (event: FieldEvent) => {
-    const chosen = event.currentTarget.value;
-    setQuery({ decoder: chosen === "auto" ? null : chosen }, { replace: false });
-  };
-  return (
-    <div class="field inline">
-      <label for={id}>Decode as</label>
-      <select id={id} class="select" value={decoder} onChange={choose}>
-        {DECODERS.map(([key, text]) => (
-          <option key={key} value={key}>
-            {text}
-          </option>
-        ))}
-      </select>
-      {(decoder === "avro" || decoder === "protobuf") && (
-        <>
-          <label class="spoken" for={schemaId}>
-            Subject of the schema
-          </label>
-          <input
-            id={schemaId}
-            class="input"
-            placeholder="subject of the schema"
-            spellcheck={false}
-            value={draft.shown}
-            onInput={draft.type}
-            onChange={(event) => {
-              draft.done();
-              setQuery({ schema: event.currentTarget.value || null }, { replace: false });
-            }}
-          />
-        </>
       )}
     </div>
   );

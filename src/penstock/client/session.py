@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -52,6 +51,8 @@ class OtherThreads:
 
     async def run(self, work: Callable[[], T]) -> T:
         """As `BlockingCalls` says."""
+        import asyncio  # commands, which wait for one thing at a time, do without
+
         return await asyncio.to_thread(work)
 
 

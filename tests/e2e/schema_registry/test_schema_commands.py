@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import Producer
@@ -76,6 +76,8 @@ def test_schemas_are_copied_with_their_ids(node: RunningNode, tmp_path: Path) ->
 
 
 # As Confluent's registry writes them, with all that it adds.
+# Of names that nothing else on the node has: there, a schema has one id.
+THEIR_SCHEMAS: Final = [f'{{"type":"fixed","name":"Theirs{size}","size":{size}}}' for size in (1, 2, 3, 4)]
 THEIRS: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
     ({"magic": 0, "keytype": "NOOP"}, None),
     (
@@ -90,7 +92,7 @@ THEIRS: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
             "references": [],
             "metadata": None,
             "ruleSet": None,
-            "schema": '"int"',
+            "schema": THEIR_SCHEMAS[0],
             "deleted": False,
             "ts": 1,
             "offset": 2,
@@ -98,7 +100,7 @@ THEIRS: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
     ),
     (
         {"keytype": "SCHEMA", "subject": "theirs-value", "version": 2, "magic": 1},
-        {"subject": "theirs-value", "version": 2, "id": 7002, "schema": '"long"', "deleted": False},
+        {"subject": "theirs-value", "version": 2, "id": 7002, "schema": THEIR_SCHEMAS[1], "deleted": False},
     ),
     (
         {"keytype": "SCHEMA", "subject": ":.old:theirs", "version": 3, "magic": 1},
@@ -106,12 +108,12 @@ THEIRS: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
     ),
     (
         {"keytype": "SCHEMA", "subject": "theirs-gone", "version": 1, "magic": 1},
-        {"subject": "theirs-gone", "version": 1, "id": 7003, "schema": '"bytes"', "deleted": False},
+        {"subject": "theirs-gone", "version": 1, "id": 7003, "schema": THEIR_SCHEMAS[2], "deleted": False},
     ),
     ({"keytype": "DELETE_SUBJECT", "subject": "theirs-gone", "magic": 0}, {"subject": "theirs-gone", "version": 1}),
     (
         {"keytype": "SCHEMA", "subject": "theirs-erased", "version": 1, "magic": 1},
-        {"subject": "theirs-erased", "version": 1, "id": 7004, "schema": '"float"', "deleted": False},
+        {"subject": "theirs-erased", "version": 1, "id": 7004, "schema": THEIR_SCHEMAS[3], "deleted": False},
     ),
     ({"keytype": "SCHEMA", "subject": "theirs-erased", "version": 1, "magic": 1}, None),
     ({"keytype": "CONFIG", "subject": "theirs-value", "magic": 0}, {"subject": "theirs-value", "compatibilityLevel": "FULL"}),
@@ -132,13 +134,13 @@ def test_the_topic_of_another_registry_is_imported_and_exported(node: RunningNod
         ]
         assert registry.get_version(":.old:theirs", 3).schema_id == 5
         assert registry.get_compatibility("theirs-value") == "FULL"
-        assert registry.get_schema(7003).schema_str == '"bytes"', "what was written with a deleted schema is readable"
+        assert registry.get_schema(7003).schema_str == THEIR_SCHEMAS[2], "what was written with a deleted schema is readable"
         subjects = set(registry.get_subjects())
         assert ("theirs-gone" in subjects, "theirs-erased" in subjects) == (False, False)
     node.ok("schema", "export", "--topic", "our-schemas")
     records = node.ok("consume", "our-schemas", "-f", "json").splitlines()
     values = {record["key"]: json.loads(record["value"]) for record in map(json.loads, records)}
     live = json.dumps({"keytype": "SCHEMA", "subject": "theirs-value", "version": 2, "magic": 1}, separators=(",", ":"))
-    assert (values[live]["id"], values[live]["schema"], values[live]["deleted"]) == (7002, '"long"', False)
+    assert (values[live]["id"], values[live]["schema"], values[live]["deleted"]) == (7002, THEIR_SCHEMAS[1], False)
     gone = live.replace("theirs-value", "theirs-gone").replace('"version":2', '"version":1')
     assert values[gone]["deleted"] is True
