@@ -35,10 +35,10 @@ class Program:
         home.mkdir(parents=True, exist_ok=True)
         self.build(home)
 
-    def run(self, home: Path, bootstrap: str) -> dict[str, Outcome]:
-        """What became of each step. The names it uses are new in every run."""
+    def run(self, home: Path, address: str) -> dict[str, Outcome]:
+        """What became of each step, with the broker or the registry at an address. The names it uses are new in every run."""
         prefix = f"{self.name}-{secrets.token_hex(4)}"
-        command = [*self.command(home), bootstrap, prefix]
+        command = [*self.command(home), address, prefix]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_TIMEOUT_S, cwd=home)
             printed, problem = done.stdout, f"the program ended with {done.returncode}: {done.stderr.strip()[-500:]}"
@@ -96,6 +96,9 @@ def _run(command: list[str], folder: Path) -> None:
     if done.returncode != 0:
         raise NotPreparedError(f"{' '.join(command[:2])} failed: {(done.stderr or done.stdout).strip()[-1000:]}")
 
+
+REGISTRY_STEPS = ("schemas", "kinds", "references", "compatibility", "modes", "deletes", "contexts", "serde", "errors")
+REGISTRY_PROGRAMS = (Program("franz-go-sr", _build_go("franz_go_sr"), _go_command, REGISTRY_STEPS),)
 
 PROGRAMS = (
     Program("java-client", _build_java, _java_command, (*STEPS, "new_group")),

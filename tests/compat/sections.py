@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.compat import kafka_tools, programs
+from tests.compat import kafka_tools, programs, registry_tools
 from tests.compat.outcome import Outcome
 from tests.compat.preparation import prepare
 from tests.compat.suite_run import CERTIFICATE, KEY, BrokerAddress, run_suite
@@ -67,7 +67,8 @@ class SuiteSection:
         suite = self._suite
         print(f"  see {(suite.home / 'pytest.log').relative_to(CACHE.parent)}", flush=True)
         (suite.home / "pytest.log").unlink(missing_ok=True)
-        with broker(suite.home / "broker.log", suite.default_partitions, nodes) as address:
+        log = suite.home / "broker.log"
+        with registry(log, nodes) if suite.is_of_registry else broker(log, suite.default_partitions, nodes) as address:
             outcomes = run_suite(suite, self._python, address, (), expression)
             failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
             again = run_suite(suite, self._python, address, failed, None) if failed else {}
@@ -93,11 +94,29 @@ class ToolsSection:
             return _merged(outcomes, kafka_tools.run_checks(address.bootstrap, home, failed))
 
 
-class ProgramSection:
-    """A program in another language that uses a client of that language."""
+class RegistryToolsSection:
+    """The calls that tools make to a schema registry."""
 
-    def __init__(self, program: programs.Program) -> None:
+    name = "registry-tools"
+    bar = len(registry_tools.CHECKS)
+
+    def prepare(self) -> None:
+        (CACHE / self.name).mkdir(parents=True, exist_ok=True)
+
+    def run(self, expression: str | None, nodes: int) -> Ran:
+        names = [check.__name__ for check in registry_tools.CHECKS if _matches(check.__name__, expression)]
+        with registry(CACHE / self.name / "broker.log", nodes) as address:
+            outcomes = registry_tools.run_checks(address.registry, names)
+            failed = [name for name, outcome in outcomes.items() if outcome.verdict == "failed"]
+            return _merged(outcomes, registry_tools.run_checks(address.registry, failed))
+
+
+class ProgramSection:
+    """A program in another language that uses a client of that language, of the broker or of the schema registry."""
+
+    def __init__(self, program: programs.Program, *, of_registry: bool = False) -> None:
         self._program = program
+        self._of_registry = of_registry
         self.name = program.name
         self.bar = len(program.steps)
 
@@ -105,10 +124,12 @@ class ProgramSection:
         self._program.prepare(CACHE / self.name)
 
     def run(self, expression: str | None, nodes: int) -> Ran:
-        with broker(CACHE / self.name / "broker.log", 1, nodes) as address:
-            outcomes = self._program.run(CACHE / self.name, address.bootstrap)
+        log = CACHE / self.name / "broker.log"
+        with registry(log, nodes) if self._of_registry else broker(log, 1, nodes) as address:
+            where = address.registry if self._of_registry else address.bootstrap
+            outcomes = self._program.run(CACHE / self.name, where)
             failed = any(outcome.verdict == "failed" for outcome in outcomes.values())
-            ran = _merged(outcomes, self._program.run(CACHE / self.name, address.bootstrap) if failed else {})
+            ran = _merged(outcomes, self._program.run(CACHE / self.name, where) if failed else {})
         return Ran({name: one for name, one in ran.outcomes.items() if _matches(name, expression)}, ran.flaky)
 
 
@@ -117,6 +138,8 @@ def all_sections() -> dict[str, Section]:
     found: list[Section] = [SuiteSection(suite) for suite in all_suites().values()]
     found.append(ToolsSection())
     found += (ProgramSection(program) for program in programs.PROGRAMS)
+    found.append(RegistryToolsSection())
+    found += (ProgramSection(program, of_registry=True) for program in programs.REGISTRY_PROGRAMS)
     return {section.name: section for section in found}
 
 
@@ -130,6 +153,23 @@ def broker(log: Path, default_partitions: int, nodes: int) -> Iterator[BrokerAdd
         started = _one_node(log, Path(scratch), options) if nodes == 1 else _cluster(log.parent, Path(scratch), options, nodes)
         with started as address:
             yield address
+
+
+@contextmanager
+def registry(log: Path, nodes: int) -> Iterator[BrokerAddress]:
+    """A node without encryption, or a cluster of them, whose schema registry is asked; of a cluster that of the second node."""
+    options = ["--auto-create-topics", "true"]
+    with tempfile.TemporaryDirectory(prefix="penstock-compat-") as scratch:
+        if nodes == 1:
+            log.unlink(missing_ok=True)
+            argv = ["--data-dir", str(Path(scratch) / "data"), "--http-port", "none", "--schema-registry-port", "0", *options]
+            with running_node(log, argv) as node:
+                port = node.ready["listeners"]["schema_registry"]["port"]
+                yield BrokerAddress(node.bootstrap, 0, f"http://127.0.0.1:{port}")
+        else:
+            with running_cluster(Path(scratch), nodes, options=dict.fromkeys(range(1, nodes + 1), options)) as cluster:
+                url = f"http://127.0.0.1:{cluster.http_port(TOLD)}/schema-registry"
+                yield BrokerAddress(f"127.0.0.1:{cluster.kafka_port(TOLD)}", 0, url)
 
 
 @contextmanager

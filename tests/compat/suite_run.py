@@ -21,10 +21,11 @@ CERTIFICATE, KEY = (ROOT / "tests" / "e2e" / "kafka" / "tls" / name for name in 
 
 
 class BrokerAddress(NamedTuple):
-    """Where a broker listens: without encryption, and on the same host with TLS."""
+    """Where a broker listens: without encryption, and on the same host with TLS; and where its schema registry is."""
 
     bootstrap: str
     tls_port: int
+    registry: str = ""
 
 
 def run_suite(
@@ -84,6 +85,7 @@ def _environment(suite: Suite, results: Path, address: BrokerAddress) -> dict[st
         "KAFKA_ROOT": str(HERE),
         # confluent-kafka
         "BROKERS": address.bootstrap,
+        "SR_URL": address.registry,
         **suite.environment,
     }
 

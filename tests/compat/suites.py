@@ -37,6 +37,11 @@ class Suite:
         return f"{self.package}{extras}=={self.version}"
 
     @property
+    def is_of_registry(self) -> bool:
+        """Whether its tests are of a schema registry."""
+        return self.environment.get("COMPAT_SUBJECT") == "schema_registry"
+
+    @property
     def plugin(self) -> str:
         """The pytest plugin of ours that brings the suite and the broker together."""
         return "penstock_" + self.package.replace("-", "_")

@@ -5,6 +5,7 @@ The suite does that by itself when BROKERS is set, but imports the tool it would
 
 from __future__ import annotations
 
+import os
 import sys
 from types import ModuleType
 
@@ -13,8 +14,9 @@ from penstock_outcomes import choose, fixtures_of, pytest_runtest_logstart, pyte
 
 __all__ = ["pytest_collection_modifyitems", "pytest_runtest_logstart", "pytest_runtest_makereport"]
 
-# Share groups are a protocol of their own, and a schema registry is not a broker.
-_OTHER_SUBJECTS = frozenset({"share_consumer", "share_consumer_oauth", "share_consumer_sasl", "schema_registry"})
+# Share groups are a protocol of their own. A schema registry is not a broker: its tests are a suite by themselves.
+_REGISTRY = "schema_registry"
+_OTHER_SUBJECTS = frozenset({"share_consumer", "share_consumer_oauth", "share_consumer_sasl", _REGISTRY})
 
 
 class KafkaCluster:
@@ -27,7 +29,8 @@ class KafkaCluster:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Broker tests use the suite's cluster."""
-    choose(config, items, lambda item: "kafka_cluster" in fixtures_of(item) and not _OTHER_SUBJECTS & set(item.path.parts))
+    others = _OTHER_SUBJECTS - {os.environ.get("COMPAT_SUBJECT")}
+    choose(config, items, lambda item: "kafka_cluster" in fixtures_of(item) and not others & set(item.path.parts))
 
 
 for _name in ("trivup", "trivup.clusters", "trivup.clusters.KafkaCluster"):
