@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import ydb
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -147,6 +148,26 @@ def test_every_worker_shows_its_metrics_to_those_who_may_see_them(tmp_path: Path
                 "worker2",
             ]
             assert _get(f"{base}/api/v1/nodes", "admin", "guess")[0] == 401
+
+
+def test_clients_of_ydb_write_to_partitions_of_the_worker_they_ask_and_are_told_of_others(tmp_path: Path) -> None:
+    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "none", "--ydb-port", "0", "--workers", "2"]
+    with running_node(tmp_path / "log", argv) as node:
+        endpoint = f"grpc://127.0.0.1:{node.ready['listeners']['ydb']['port']}"
+        with ydb.Driver(endpoint=endpoint, database="/local") as driver:
+            driver.wait(timeout=WAIT_S)
+            client = driver.topic_client
+            client.create_topic("/local/shared", min_active_partitions=4)
+            told = []
+            for number in range(4):
+                try:
+                    with client.writer("/local/shared", producer_id=f"p{number}", partition_id=number) as writer:
+                        assert isinstance(writer.write_with_ack("x", timeout=WAIT_S), ydb.TopicWriteResult.Written)
+                except ydb.issues.PreconditionFailed as error:
+                    told.append(str(error))
+            client.close()
+    assert len(told) == 2
+    assert all("node 2" in text for text in told)
 
 
 def _get(url: str, user: str, password: str) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from penstock.broker import (
     InvalidTopicNameError,
     LimitReachedError,
     PartitionDamagedError,
+    PartitionElsewhereError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -93,6 +94,8 @@ def status_of(error: PenstockError) -> int:
     """The status of an error."""
     if isinstance(error, StatusError):
         return error.status
+    if isinstance(error, PartitionElsewhereError) and error.node_id is not None:
+        return int(Status.PRECONDITION_FAILED)  # clients ask again and again for what is unavailable, and never say why
     return next((status for kind, status in _STATUSES if isinstance(error, kind)), Status.INTERNAL_ERROR)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from random import Random
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
 
-from penstock.broker import Broker, Operation, Route, Topic, TopicPartition
+from penstock.broker import Broker, Operation, PartitionElsewhereError, Route, Topic, TopicPartition
 from penstock.broker.quotas import PRODUCE_QUOTA
 from penstock.core.checksum import crc32c
 from penstock.core.errors import PenstockError
@@ -148,12 +149,14 @@ class WriteStream:
         return by_group(group, count) if group else self._random.randrange(count)
 
     def _known_partition(self, producer: str, group: str) -> int | None:
-        """The partition that stores the seqnos of a producer. Returns None if there is none."""
+        """The partition that stores the seqnos of a producer. Returns None if there is none, or none on this node: a producer
+        writes to one partition, and where another node has that one, writing here is refused."""
         source = source_of(producer)
         numbers: list[int] = [by_group(group, self._topic.partitions), *range(self._topic.partitions)]
         for number in numbers:
-            if self._broker.partition(self._topic, number).source(source) is not None:
-                return number
+            with suppress(PartitionElsewhereError):
+                if self._broker.partition(self._topic, number).source(source) is not None:
+                    return number
         return None
 
     def _route(self) -> Route:
