@@ -21,7 +21,7 @@ from penstock.queue.errors import (
     UnsupportedCodecError,
     WriteQueueFullError,
 )
-from penstock.queue.marker import make_marker, marker_source
+from penstock.queue.marker import coordinator_epoch_of, make_marker, marker_source
 from penstock.queue.partition import Partition
 from penstock.queue.partition_append import WriteOutcome, WriteResult
 from penstock.queue.probe import QueueProbe
@@ -39,6 +39,7 @@ from penstock.queue.scanned_batch import (
     scan_batch,
 )
 from penstock.queue.sources import SourceState, SourceWrite, producer_source
+from penstock.queue.transaction_ends import TransactionGuard
 from penstock.queue.transactions import Aborted
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "SourceWrite",
     "StaleEpochError",
     "TimeRange",
+    "TransactionGuard",
     "UnknownPartitionError",
     "UnsupportedCodecError",
     "WriteOutcome",
@@ -80,6 +82,7 @@ __all__ = [
     "check_plain_records",
     "committed_batches",
     "compact",
+    "coordinator_epoch_of",
     "count_messages",
     "dirt_of",
     "in_place",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from penstock.blob import Buffer
 from penstock.core.record_format import CONTROL, TRANSACTIONAL, Writer, framed, packed_record
 from penstock.queue.sources import MARKER, SourceWrite
 
@@ -20,6 +21,12 @@ def make_marker(*, commit: bool, producer_id: int, producer_epoch: int, coordina
     record = packed_record(0, _VALUE.pack(0, coordinator_epoch), key=_KEY.pack(0, int(commit)))
     writer = Writer(producer_id, producer_epoch)
     return framed(record, 1, (now_ms, now_ms), attributes=TRANSACTIONAL | CONTROL, writer=writer)
+
+
+def coordinator_epoch_of(marker: Buffer) -> int:
+    """The epoch of the coordinator that decided it."""
+    epoch: int = _VALUE.unpack_from(marker, len(marker) - 1 - _VALUE.size)[1]  # behind it there is the number of headers
+    return epoch
 
 
 def marker_source(source: bytes, producer_epoch: int) -> SourceWrite:

@@ -27,6 +27,7 @@ from penstock.queue.errors import BodyReplacedError, OffsetOutOfRangeError, Part
 from penstock.queue.head import data_end_of
 from penstock.queue.keying import head_key
 from penstock.queue.keys import BODY, DataKey, Description, Meta
+from penstock.queue.marker import coordinator_epoch_of
 from penstock.queue.origins import Origins
 from penstock.queue.partition_append import WriteOutcome, WriteResult
 from penstock.queue.partition_state import PartitionState
@@ -35,6 +36,7 @@ from penstock.queue.piece import Piece
 from penstock.queue.replay import Appends, replay_appends, unkeyed_appends
 from penstock.queue.retention import expired_offset
 from penstock.queue.sources import SourceState, SourceWrite, check_source
+from penstock.queue.transaction_ends import TransactionEnds
 from penstock.queue.transactions import Aborted
 from penstock.tablet import DeleteRange, KvTablet, Request, Write
 
@@ -56,6 +58,7 @@ class Partition(PartitionState):
         self._sources_checked_to = b""
         self.clean = CleanState()
         self.compacting = asyncio.Lock()  # one pass at a time
+        self._ends: TransactionEnds | None = None  # most partitions see no transactions
 
     @classmethod
     async def load(
@@ -136,8 +139,22 @@ class Partition(PartitionState):
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         batch = check_batch(raw, len(raw))
         self.tablet.check_open()
-        self._writer.append(batch, source, done)
-        return await done
+        ends, decided_by = self.ends, None
+        ends.begin(batch.producer_id)
+        try:
+            self._writer.append(batch, source, done)
+            result = await done
+            decided_by = coordinator_epoch_of(batch.data)
+        finally:
+            ends.finish(batch.producer_id, decided_by)
+        return result
+
+    @property
+    def ends(self) -> TransactionEnds:
+        """The ends of transactions here."""
+        if self._ends is None:
+            self._ends = TransactionEnds()
+        return self._ends
 
     async def read(
         self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False, at_least_one: bool = True

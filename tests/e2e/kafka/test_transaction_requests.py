@@ -59,7 +59,6 @@ from penstock.kafka.protocol.transactions import (
 )
 from penstock.queue import split_batches
 from penstock.testing.batches import make_batch, values_of
-from tests.e2e.kafka.gateway_cluster import NODES
 from tests.e2e.kafka.raw_client import RawClient, fetch_request, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 
@@ -356,11 +355,10 @@ def test_producers_are_described_with_their_open_transaction(client: RawClient, 
     assert described() == (0, 0, 0, False)  # no coordinator has ended a transaction of it here
     heir = RawProducer(client, producer.transactional_id, topic)
     heir.init()
-    is_known = NODES == 1  # another node than the coordinator's does not keep who has ended a transaction
-    assert described() == (1, -1, -1, is_known)  # the marker of the abort carries the next epoch
+    assert described() == (1, -1, -1, True)  # the marker of the abort carries the next epoch
     heir.add()
     heir.send(b"again")
-    assert described() == (heir.epoch, 0, 2, is_known)
+    assert described() == (heir.epoch, 0, 2, True)
 
 
 def test_the_coordinator_of_transactions_is_found(client: RawClient, gateway: RunningGateway) -> None:

@@ -115,10 +115,6 @@ class TransactionCoordinator:
         """The epoch of the coordinator, as markers carry it."""
         return self._store.epoch
 
-    def marked_by(self, queue: TopicPartition, producer_id: int) -> int | None:
-        """The epoch of the coordinator that ended a producer's last transaction in a partition, if that is remembered."""
-        return self._markers.marked_by(queue, producer_id)
-
     @property
     def ongoing(self) -> int:
         """How many transactions are open."""

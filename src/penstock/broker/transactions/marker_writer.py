@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -25,7 +24,6 @@ log = logging.getLogger(__name__)
 NAMED_UUID = 5
 RETRY_FIRST_S = 0.02
 RETRY_MAX_S = 2.0
-MARKED_MAX = 10_000  # (partition, producer) pairs whose last coordinator epoch is kept
 
 Mark = Callable[[TopicPartition, bytes, SourceWrite], Awaitable[None]]
 """Writes a marker to a partition. UnknownTopicError if its topic is gone; other errors pass."""
@@ -39,12 +37,6 @@ class MarkerWriter:
         self._topic_by_id = topic_by_id
         self._offsets = offsets
         self._clock = clock
-        self._marked: OrderedDict[tuple[TopicPartition, int], int] = OrderedDict()
-
-    def marked_by(self, queue: TopicPartition, producer_id: int) -> int | None:
-        """The epoch of the coordinator that ended a producer's last transaction in a partition; None if it was not since the
-        start, or is long ago."""
-        return self._marked.get((queue, producer_id))
 
     async def finish(self, transaction: Transaction, coordinator_epoch: int) -> None:
         """Write all markers and settle the offsets. Retries until all of it is done."""
@@ -67,7 +59,6 @@ class MarkerWriter:
         while True:
             try:
                 await self._write_marker(queue, marker, source)
-                self._note(queue, transaction.producer_id, coordinator_epoch)
                 return
             except UnknownTopicError:
                 return  # deleted with all that the transaction wrote there
@@ -78,12 +69,6 @@ class MarkerWriter:
                 log.info("the transaction of %r is not marked yet: %s", transaction.transactional_id, error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, RETRY_MAX_S)
-
-    def _note(self, queue: TopicPartition, producer_id: int, coordinator_epoch: int) -> None:
-        self._marked[queue, producer_id] = coordinator_epoch
-        self._marked.move_to_end((queue, producer_id))
-        if len(self._marked) > MARKED_MAX:
-            self._marked.popitem(last=False)
 
     async def _finish_offsets(self, transaction: Transaction) -> None:
         pause_s = RETRY_FIRST_S

@@ -9,9 +9,16 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from penstock.blob import Buffer
-from penstock.broker import Operation, RefusedRecordsError, ResourceKind, TopicPartition, UnknownTopicError
+from penstock.broker import (
+    Operation,
+    PartitionUnavailableError,
+    RefusedRecordsError,
+    ResourceKind,
+    TopicPartition,
+    UnknownTopicError,
+)
 from penstock.broker.quotas import PRODUCE_QUOTA
-from penstock.broker.transactions import Producer
+from penstock.broker.transactions import NotInTransactionError, Producer
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import ZSTD
 from penstock.core.record_format import CODEC_MASK, CONTROL, HEADER_SIZE, KIND_BYTE, ORIGIN_BYTE, PRODUCER_AT, TRANSACTIONAL
@@ -32,7 +39,7 @@ from penstock.kafka.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, UnsupportedCodecError, WriteResult
+from penstock.queue import InvalidBatchError, KeylessRecordError, Partition, TransactionGuard, UnsupportedCodecError, WriteResult
 
 if TYPE_CHECKING:
     from penstock.gateway.kafka.node import Node
@@ -194,14 +201,20 @@ class ProduceCall(Call):
         self._writes.append(write)
         queue = TopicPartition(route.topic.id, number)
         forwarder = self.node.view.forwarder
-        # Elsewhere the marker that ends a transaction has the epoch of the next one, which fences what comes late.
-        admit = self._admission(producer, queue) if forwarder is None else None
+        partition = route.partition
+        # The coordinator is asked again if it is here; if it is elsewhere, the marker that it sends ends the guard.
+        guard = partition.ends.guard(producer.id)
+        admit = self._admission(producer, queue) if forwarder is None else partial(_check_guard, guard)
 
         def registered(trouble: PenstockError | None) -> None:
             try:
                 if trouble is not None:
                     raise trouble
                 route = broker.route(ref, number)
+                if route.partition is not partition:
+                    raise PartitionUnavailableError("the partition was moved while the batch was on its way; send it again")
+                if forwarder is not None:
+                    admit()
                 append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
                 if not write.response.error_code:
                     write.response.log_append_time_ms = append_time_ms
@@ -212,7 +225,7 @@ class ProduceCall(Call):
             self.node.coordinator.transactions.register(self._transactional_id, producer, queue, registered)
         else:
             adds = self.version >= ADDS_PARTITIONS_FROM
-            is_open = route.partition.open_transaction(producer.id) is not None
+            is_open = partition.open_transaction(producer.id) is not None and not partition.ends.is_ending(producer.id)
             forwarder.admit(TransactionalWrite(self._transactional_id, producer, queue, adds, is_open), registered)
 
     def _forbidden(self, transactional_id: str | None, topic: str | bytes) -> int:
@@ -252,6 +265,11 @@ def add_hints(node: Node, response: ProduceResponse) -> None:
         NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack or None)
         for broker in addresses_of(node, hints)
     ]
+
+
+def _check_guard(guard: TransactionGuard) -> None:
+    if guard.is_ended:
+        raise NotInTransactionError("the transaction has ended while the batch was on its way")
 
 
 def _producer_of(records: Buffer) -> Producer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock.blob import FilePiece
-from penstock.broker import TopicPartition
 from penstock.broker.transactions import Producer
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import BatchHeader, header_at
@@ -20,10 +19,11 @@ from penstock.kafka.protocol.cluster import (
     TopicResponse,
 )
 from penstock.kafka.protocol.transactions import InitProducerIdRequest, InitProducerIdResponse
-from penstock.queue import Partition
+from penstock.queue import Partition, coordinator_epoch_of, split_batches
 
 KAFKA_SOURCE = b"k"
 FENCED_FROM = 4
+MARKER_WITHIN_BYTES = 256 << 10  # after the last data of a producer, its marker is looked for so far
 
 
 async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -63,13 +63,13 @@ async def describe_producers(call: Call, request: DescribeProducersRequest) -> D
 async def _describe(node: Node, name: str, number: int) -> PartitionResponse:
     try:
         topic = find_topic(node, name)
-        producers = await _producers(node, node.broker.partition(topic, number), TopicPartition(topic.id, number))
+        producers = await _producers(node.broker.partition(topic, number))
     except PenstockError as error:
         return PartitionResponse(partition_index=number, error_code=topic_code(error), error_message=str(error))
     return PartitionResponse(partition_index=number, active_producers=producers)
 
 
-async def _producers(node: Node, partition: Partition, queue: TopicPartition) -> list[ProducerState]:
+async def _producers(partition: Partition) -> list[ProducerState]:
     producers = []
     for source, state in list(partition.sources()):
         if not source.startswith(KAFKA_SOURCE):
@@ -77,12 +77,9 @@ async def _producers(node: Node, partition: Partition, queue: TopicPartition) ->
         producer_id = int.from_bytes(source[len(KAFKA_SOURCE) :], "big")
         first_offset = partition.open_transaction(producer_id)
         last = await _batch_at(partition, state.last_offset)
-        # Who has ended its last transaction. After a restart that is not known any more; the coordinator of now stands for it.
-        ended_by = None
-        if node.view.forwarder is None:
-            ended_by = node.coordinator.transactions.marked_by(queue, producer_id)
-            if ended_by is None and first_offset is None and last is not None and last.is_transactional:
-                ended_by = node.coordinator.transactions.epoch
+        ended_by = partition.ends.decided_by(producer_id)
+        if ended_by is None and first_offset is None and last is not None and last.is_transactional:
+            ended_by = await _marked_by(partition, state.last_offset, producer_id)
         producers.append(
             ProducerState(
                 producer_id=producer_id,
@@ -105,3 +102,14 @@ async def _batch_at(partition: Partition, offset: int) -> BatchHeader | None:
         return None
     header = header_at(batches[0])
     return header if header.base_offset <= offset else None
+
+
+async def _marked_by(partition: Partition, offset: int, producer_id: int) -> int | None:
+    """The coordinator epoch in the first marker of a producer from an offset on; None if there is none near it."""
+    for buffer in (await partition.read(offset, MARKER_WITHIN_BYTES)).batches:
+        assert not isinstance(buffer, FilePiece), "nothing is asked for as a file"
+        for batch in split_batches(buffer):
+            header = header_at(batch)
+            if header.is_control and header.producer_id == producer_id:
+                return coordinator_epoch_of(batch)
+    return None
