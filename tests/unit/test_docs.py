@@ -124,6 +124,13 @@ def test_the_index_leads_to_every_page() -> None:
     assert missing == []
 
 
+def test_the_page_of_client_examples_shows_their_files() -> None:
+    examples = ROOT / "examples" / "clients"
+    shown = {block.name: block.body for block in blocks(ROOT / "docs" / "how-to" / "client-examples.md") if block.name}
+    assert len(shown) >= 6
+    assert shown == {name: (examples / name).read_text(encoding="utf-8") for name in shown}
+
+
 def test_both_readmes_have_the_same_commands() -> None:
     english, russian = ([list(commands(block)) for block in blocks(ROOT / name)] for name in ("README.md", "README.ru.md"))
     assert english == russian
