@@ -28,6 +28,7 @@ from penstock.blob.meta import (
     HistoryItem,
     MetaItem,
     StateItem,
+    UnkeepItem,
     decode_items,
     encode_items,
 )
@@ -140,6 +141,13 @@ def test_a_long_record_is_read_back() -> None:
 
 def test_meta_items_are_read_back() -> None:
     assert list(decode_items(_pinned("meta_items"))) == ITEMS
+
+
+def test_a_keep_given_up_is_a_flags_item_without_flags() -> None:
+    given_up = UnkeepItem(BLOB.pack()[:21])
+    raw = encode_items([given_up])
+    assert raw == b"\x03" + BLOB.pack()[:21] + b"\0"
+    assert list(decode_items(raw)) == [given_up]
 
 
 def test_a_checkpoint_is_read_back() -> None:

@@ -228,6 +228,41 @@ def test_a_disk_that_went_back_in_time_brings_nothing_back_and_counts_for_nothin
 
 
 @redundant_kinds
+@pytest.mark.parametrize("learns_before", [True, False])
+def test_a_keep_of_a_disk_that_went_back_is_still_given_up_after_a_crash(erasure: Erasure, *, learns_before: bool) -> None:
+    async def scenario(group: SimGroup) -> None:
+        deleted = blob_at(1, 1000)
+        assert await group.put(deleted, payload(1000)) is Status.OK
+        assert (await group.do(group.proxy.collect_garbage(1, 0, 1, 1, barrier=(1, 5), keep=[deleted]))).status is Status.OK
+        await group.settle()
+        old = group.subgroup(deleted)[0]
+        copy = _copy(group.platters[old])
+        assert (await group.do(group.proxy.collect_garbage(1, 0, 1, 2, do_not_keep=[deleted]))).status is Status.OK
+        assert await group.put(blob_at(9, 1000), payload(1000)) is Status.OK
+        for _ in range(4):
+            await group.settle()
+        for member in group.life._members.values():  # no log tells of it any more
+            assert await group.do(member.upkeep.checkpoint())
+        await group.take_out(old)
+        _give_back(group.platters[old], copy)
+        if learns_before:
+            await group.put_in(old)
+            assert group.life.vdisks[old].index.state is DiskState.SYNCED
+        else:
+            group.absent.discard(old)
+            await group.do(group.life._open(old))
+            await group.do(group.life.vdisks[old].start_over())
+        await group.restart(crash=True)
+        for _ in range(4):
+            await group.refill()
+        assert {vdisk.index.state for vdisk in group.life.vdisks.values()} == {DiskState.COMPLETE}
+        assert await group.get(deleted) == (Status.NODATA, b"")
+        assert not await group.holders(deleted)
+
+    run_group(erasure, scenario)
+
+
+@redundant_kinds
 def test_a_disk_that_went_back_stays_fresh_while_too_few_others_are_there(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
         *away, old = SPARE[erasure]

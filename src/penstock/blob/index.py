@@ -1,7 +1,7 @@
 """All that a VDisk knows, in memory: channels with their blobs, blocks, barriers, flags, and how full each chunk is.
 
-Pure state. The same methods serve a running disk and one that recovers its log; every change other than a dropped part and the
-disk's own state merges, and of these the last one counts, so replaying a stretch of the log twice is harmless.
+Pure state. The same methods serve a running disk and one that recovers its log; every change merges, other than a dropped part, a
+Keep given up and the disk's own state, of which the last one counts, so replaying a stretch of the log twice is harmless.
 """
 
 from __future__ import annotations
@@ -22,7 +22,18 @@ from penstock.blob.channel import (
     size_part_of,
 )
 from penstock.blob.link import IndexedBlob
-from penstock.blob.meta import KEEP, BarrierItem, BlockItem, DiskState, DropItem, FlagsItem, HistoryItem, MetaItem, StateItem
+from penstock.blob.meta import (
+    KEEP,
+    BarrierItem,
+    BlockItem,
+    DiskState,
+    DropItem,
+    FlagsItem,
+    HistoryItem,
+    MetaItem,
+    StateItem,
+    UnkeepItem,
+)
 from penstock.blob.record import record_size
 from penstock.blob.sisters import SisterMark
 
@@ -233,6 +244,8 @@ class DiskIndex:
             case DropItem():
                 self.drop_part(item.blob_id)
                 return True
+            case UnkeepItem():
+                return self._unkeep(item.prefix)
             case StateItem():
                 news = item.state != self.state
                 self.state = item.state
@@ -254,17 +267,14 @@ class DiskIndex:
         if channel is not None and key in channel.blobs and channel.is_garbage(key):
             self._forget(channel_key, channel, key)
 
-    def forget_keeps(self, confirmed: set[bytes]) -> int:
-        """After a loss of metadata, forget blobs kept only by a Keep flag that no other disk knows. Returns their number."""
-        found = [
-            (channel_key, channel, key)
+    def unconfirmed_keeps(self, confirmed: set[bytes]) -> list[UnkeepItem]:
+        """What gives up the blobs that only a Keep flag keeps which is not among the confirmed ones."""
+        return [
+            UnkeepItem(channel_key + key)
             for channel_key, channel in self.channels.items()
             for key in channel.blobs
             if key[:8] <= channel.soft.acting and channel.flags(key) == KEEP and channel_key + key not in confirmed
         ]
-        for channel_key, channel, key in found:
-            self._forget(channel_key, channel, key)
-        return len(found)
 
     def drop_tombstones(self, synced: int) -> None:
         """Forget tombstones that every other disk has heard of: those up to `synced` in this disk's sync log."""
@@ -330,6 +340,14 @@ class DiskIndex:
             # All that is known of it: a Keep alone would come back to a disk that has forgotten the DoNotKeep by then.
             self._log(FlagsItem(item.prefix, channel.flags(key)))
         return news
+
+    def _unkeep(self, prefix: bytes) -> bool:
+        channel_key, key = prefix[:CHANNEL_KEY_SIZE], prefix[CHANNEL_KEY_SIZE:]
+        channel = self.channel(channel_key)
+        if channel.flags(key) != KEEP:
+            return False
+        self._forget(channel_key, channel, key)
+        return True
 
     def _forget(self, channel_key: bytes, channel: Channel, key: bytes) -> None:
         for entry in channel.entries(key):

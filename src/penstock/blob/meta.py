@@ -5,13 +5,13 @@ starts with a byte for its type; integers are big-endian:
 
     BLOCK    1 | tablet 8 | generation 4 | issuer 8
     BARRIER  2 | channel key 9 | hard 1 | record generation 4 | counter 4 | collect generation 4 | collect step 4 | holder 1
-    FLAGS    3 | blob prefix 21 | flags 1
+    FLAGS    3 | blob prefix 21 | flags 1; UNKEEP with flags 0
     DROP     4 | blob id with part 25
     STATE    5 | state 1
     HISTORY  6 | tablet 8 | version 4 | length 2 | content (see channel_history.py); only of tablets that have changed groups
 
-All but DROP and STATE merge: applying one twice, or several in any order, gives the same (blocks and barriers by maximum, flags
-by OR, histories by version). DROP and STATE are of one disk alone, and count in the order of its log.
+All but UNKEEP, DROP and STATE merge: applying one twice, or several in any order, gives the same (blocks and barriers by maximum,
+flags by OR, histories by version). These three are of one disk alone, and count in the order of its log.
 """
 
 from __future__ import annotations
@@ -73,6 +73,12 @@ class FlagsItem(NamedTuple):
     flags: int
 
 
+class UnkeepItem(NamedTuple):
+    """This disk gave up a blob with its Keep, because no sister knows of that Keep any more."""
+
+    prefix: bytes
+
+
 class DropItem(NamedTuple):
     """This disk gave up a part that has reached the disk it belongs to."""
 
@@ -93,7 +99,7 @@ class HistoryItem(NamedTuple):
     content: bytes
 
 
-MetaItem = BlockItem | BarrierItem | FlagsItem | DropItem | StateItem | HistoryItem
+MetaItem = BlockItem | BarrierItem | FlagsItem | UnkeepItem | DropItem | StateItem | HistoryItem
 
 
 def newer_history(one: HistoryItem | None, other: HistoryItem | None) -> HistoryItem | None:
@@ -112,6 +118,8 @@ def _encode_item(item: MetaItem) -> bytes:
     match item:
         case FlagsItem():
             return _FLAGS.pack(3, item.prefix, item.flags)
+        case UnkeepItem():
+            return _FLAGS.pack(3, item.prefix, 0)
         case BarrierItem():
             return _BARRIER.pack(2, item.channel, item.hard, item.record_generation, item.counter, item.collect, item.holder)
         case BlockItem():
@@ -130,7 +138,8 @@ def decode_items(raw: bytes | memoryview) -> Iterator[MetaItem]:
     while at < len(raw):
         match raw[at]:
             case 3:
-                yield FlagsItem(*_FLAGS.unpack_from(raw, at)[1:])
+                _, prefix, flags = _FLAGS.unpack_from(raw, at)
+                yield FlagsItem(prefix, flags) if flags else UnkeepItem(prefix)
                 at += _FLAGS.size
             case 2:
                 _, channel, hard, generation, counter, collect, holder = _BARRIER.unpack_from(raw, at)

@@ -14,9 +14,10 @@ from penstock.blob.journal import Journal
 from penstock.blob.link import DiskReply, PullReply
 from penstock.blob.meta import HEARSAY, BarrierItem, BlockItem, DiskState, FlagsItem, HistoryItem, MetaItem
 from penstock.blob.record import NO_ID, RecordKind
+from penstock.blob.recovery import Recovery
 from penstock.blob.sisters import SisterMark, Sisters
 from penstock.blob.status import Status
-from penstock.blob.topology import VDiskId
+from penstock.blob.topology import Erasure, VDiskId
 
 HEARD_WAIT_S = 1.0
 
@@ -49,7 +50,7 @@ class SisterSync:
     _random: Random
     _synced_to: list[int]
 
-    def _init_sync(self) -> None:
+    def _init_sync(self, erasure: Erasure, recovered: Recovery) -> None:
         self.configuration = None
         self.on_configured = None
         self._configuring = asyncio.Lock()
@@ -57,6 +58,7 @@ class SisterSync:
         self._was_behind = False
         self.is_cut_off = False
         self._heard = asyncio.Event()
+        self.doubts_keeps = _doubts_keeps(erasure, recovered)
 
     def note_cut_off(self, is_cut_off: bool) -> None:
         """Links broke, so that a quorum of the sisters is out of reach, or enough of them have been heard again."""
@@ -132,10 +134,12 @@ class SisterSync:
             return DiskReply(Status.ERROR, f"VDisk {self.id} has metadata in memory only, until its next checkpoint")
         return reply
 
-    def believe_keeps(self, confirmed: set[bytes]) -> None:
-        """Called when a quorum of sisters has said which blobs are kept: what only this disk keeps is garbage."""
-        self.index.forget_keeps(confirmed)
+    async def believe_keeps(self, confirmed: set[bytes]) -> DiskReply:
+        """Called when a quorum of sisters has said which blobs are kept: what only this disk keeps is garbage. That is logged, or
+        else the flags would be back after a crash, when nothing tells any more that they are doubtful."""
         self.doubts_keeps = False
+        unkept = self.index.unconfirmed_keeps(confirmed)
+        return await (self._record([*unkept]) if unkept else self._settle())
 
     async def configure(self, offered: Configuration) -> ConfigurationReply:
         """Take a configuration, durable before it is served; one that is older, or another of the same number, is refused."""
@@ -194,3 +198,11 @@ class SisterSync:
 
     async def _settle(self) -> DiskReply:
         raise NotImplementedError
+
+
+def _doubts_keeps(erasure: Erasure, recovered: Recovery) -> bool:
+    """Whether a Keep known here may have been ended by a DoNotKeep that was lost: in what could not be read, or earlier, as a
+    disk that is not complete cannot tell. It doubts its Keeps until it has compared them with those of its sisters."""
+    index = recovered.index
+    is_whole = erasure is Erasure.NONE or (index.state == DiskState.COMPLETE and not recovered.unknown_loss)
+    return not is_whole and not index.knows_nothing

@@ -73,7 +73,7 @@ class Syncer:
             knowing &= sum(1 << order for order in self._orders if self._cursors[order][0])  # those that have told all they know
         own = 0 if is_fresh else 1 << vdisk.order
         if vdisk.doubts_keeps and group_quorum(erasure, self._told | own):
-            vdisk.believe_keeps(self._kept)
+            await vdisk.believe_keeps(self._kept)
         if group_quorum(erasure, knowing | own) and not (is_fresh and vdisk.doubts_keeps):
             if is_fresh:
                 await vdisk.begin_life(self._lives + 1, DiskState.SYNCED)

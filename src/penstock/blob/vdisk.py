@@ -80,7 +80,7 @@ class VDisk(SisterSync):
         self.recovered = recovered
         self.full = self.closed = False
         self.space: DiskSpace | None = None  # as upkeep saw it last
-        self._init_sync()
+        self._init_sync(erasure, recovered)
         self.answers = True  # whether its disk answered when upkeep looked last
         self.repair_wanted = asyncio.Event()
         # A part may be missing that the index does not miss, until the disk has been compared with its sisters.
@@ -90,8 +90,6 @@ class VDisk(SisterSync):
         self.sisters = Sisters(self.order, guid, self.index.marks)
         # Until it has heard what its sisters have blocked and collected since it was open last, it takes no commands.
         self.in_step = erasure.shape.disks == 1
-        # A Keep known here may have been ended by a DoNotKeep that was lost, until it has been compared with the sisters'.
-        self.doubts_keeps = recovered.unknown_loss and erasure is not Erasure.NONE
         # Counts of journal failures: at which metadata was lost from the log, and up to which a checkpoint has all in memory.
         self._forgetful_since = 0
         self.failures_covered = 0
