@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.broker.broker import Broker
 from penstock.broker.errors import UnknownTopicError
 from penstock.broker.internal_topics import internal_config
 from penstock.core.record_format import framed, packed_record
-from penstock.kernels.record_scan import KEY_AT, KEY_SIZE, OFFSET_DELTA, VALUE_AT, VALUE_SIZE
+from penstock.kernels.record_scan import FIELDS, count_run, scan_run
 from penstock.queue import Partition, joined, scan_batch, split_batches
 
 READ_BYTES: Final = 256 << 10  # that are applied in one turn of the event loop
@@ -46,21 +49,25 @@ class InternalLog:
     async def read_on(self, partition: Partition, offset: int, apply: Apply, size: int = READ_BYTES) -> int:
         """Apply the batches from the one that holds an offset on, some at a time. Returns the offset after them."""
         read = await partition.read(offset, size)
-        for batch in split_batches(joined(read)):
-            visit_records(batch, apply)
+        visit_records(joined(read), apply)
         return read.next_offset
 
 
-def _octets(records: memoryview, at: int, size: int) -> bytes | None:
-    return None if size < 0 else bytes(records[at : at + size])
-
-
-def visit_records(batch: memoryview, apply: Apply) -> None:
-    """Apply all records of a batch."""
-    scanned = scan_batch(batch)
-    if scanned is None:
+def visit_records(run: bytes, apply: Apply) -> None:
+    """Apply all records of the batches that stand one after another in a run."""
+    count = count_run(run)
+    if count >= 0:
+        table = np.empty((count, FIELDS), np.int64)
+        scan_run(run, table)
+        _visit(run, table, 0, apply)
         return
-    records, base = scanned.records, scanned.header.base_offset
-    for row in scanned.table.tolist():
-        key = _octets(records, row[KEY_AT], row[KEY_SIZE])
-        apply(base + row[OFFSET_DELTA], key, _octets(records, row[VALUE_AT], row[VALUE_SIZE]))
+    for batch in split_batches(run):
+        scanned = scan_batch(batch)
+        if scanned is not None:
+            _visit(bytes(scanned.records), scanned.table, scanned.header.base_offset, apply)
+
+
+def _visit(records: bytes, table: NDArray[np.int64], base_offset: int, apply: Apply) -> None:
+    for _, _, _, delta, key_at, key_size, value_at, value_size, _ in table.tolist():
+        key = None if key_size < 0 else records[key_at : key_at + key_size]
+        apply(base_offset + delta, key, None if value_size < 0 else records[value_at : value_at + value_size])

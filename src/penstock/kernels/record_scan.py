@@ -33,6 +33,8 @@ _KEY_SIZE = cython.declare(cython.Py_ssize_t, 5)
 _VALUE_AT = cython.declare(cython.Py_ssize_t, 6)
 _VALUE_SIZE = cython.declare(cython.Py_ssize_t, 7)
 _HEADERS_AT = cython.declare(cython.Py_ssize_t, 8)
+_HEADER = cython.declare(cython.Py_ssize_t, 61)  # of a batch
+_CODEC_OR_CONTROL = cython.declare(cython.uchar, 0x27)  # bits of its attributes
 _LONG = cython.declare(cython.Py_ssize_t, 65536)  # over more bytes than this, others may run meanwhile
 
 
@@ -55,13 +57,20 @@ def _skip_field(
     return size, at
 
 
-@cython.boundscheck(False)
-@cython.wraparound(False)
 def scan_records(data: cython.const[cython.uchar][::1], table: cython.longlong[:, ::1]) -> int:
     """Fill one row of `table` for each of its rows from the records in `data`, one after another; the byte after the last."""
-    size: cython.Py_ssize_t = len(data)
+    return _scan(data, 0, len(data), table)
+
+
+@cython.cfunc
+@cython.boundscheck(False)
+@cython.wraparound(False)
+@cython.exceptval(-1)
+def _scan(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t, table: cython.longlong[:, ::1]
+) -> cython.Py_ssize_t:
+    """Fill one row of `table` for each of its rows from the records that begin at a byte and end before `size`."""
     row: cython.Py_ssize_t
-    at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t
     length: cython.longlong
     for row in range(len(table)):
@@ -86,6 +95,62 @@ def scan_records(data: cython.const[cython.uchar][::1], table: cython.longlong[:
         table[row, _HEADERS_AT] = at + max(table[row, _VALUE_SIZE], 0)
         table[row, _END] = at = end
     return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def _unsigned(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
+    """The big-endian number of so many bytes."""
+    value: cython.longlong = 0
+    each: cython.Py_ssize_t
+    for each in range(at, at + size):
+        value = (value << 8) | data[each]
+    return value
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def count_run(run: cython.const[cython.uchar][::1]) -> int:
+    """How many records the batches have that stand one after another in a run; -1 if one of them is compressed or a marker."""
+    size: cython.Py_ssize_t = len(run)
+    at: cython.Py_ssize_t = 0
+    length: cython.longlong
+    count: cython.longlong = 0
+    is_plain: cython.bint = True
+    while at < size:
+        length = _unsigned(run, at + 8, 4) + 12 if size - at >= _HEADER else 0
+        if length < _HEADER or length > size - at:
+            raise MalformedRecordsError(f"the batch at byte {at} of a run of {size} does not end within it")
+        is_plain = is_plain and run[at + 22] & _CODEC_OR_CONTROL == 0
+        count += _unsigned(run, at + 57, 4)
+        at += length
+    return count if is_plain and count <= size else -1
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def scan_run(run: cython.const[cython.uchar][::1], table: cython.longlong[:, ::1]) -> None:
+    """Fill `table`, a row for each record that `count_run` has counted, as `scan_records` does for a batch; OFFSET_DELTA is the
+    offset itself."""
+    size: cython.Py_ssize_t = len(run)
+    at: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    count: cython.Py_ssize_t
+    offset: cython.longlong
+    while at < size:
+        end = at + 12 + _unsigned(run, at + 8, 4)
+        offset = _unsigned(run, at, 8)
+        count = _unsigned(run, at + 57, 4)
+        _scan(run, at + _HEADER, end, table[first : first + count])
+        for row in range(first, first + count):
+            table[row, _OFFSET_DELTA] += offset
+        first += count
+        at = end
 
 
 def find_record(

@@ -196,6 +196,33 @@ def test_an_imported_id_that_was_free_again_is_parsed_as_what_it_is_now() -> Non
     on_registry(scenario)
 
 
+def test_a_schema_whose_id_went_to_another_by_an_import_gets_an_id_of_its_own() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        await registry.register("a", NewSchema('"int"'))
+        await registry.delete_subject("a", permanent=False)
+        await registry.delete_subject("a", permanent=True)
+        await registry.set_mode("a", "IMPORT")
+        await registry.register("a", NewSchema('"string"', id=1, version=1))
+        await registry.set_mode("a", None)
+        assert (await registry.register("b", NewSchema('"int"'))).id == 2
+        assert (await registry.register("c", NewSchema('"string"'))).id == 1
+
+    on_registry(scenario)
+
+
+def test_an_id_that_four_bytes_do_not_hold_is_unreadable() -> None:
+    async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
+        state = await registry.state()
+        for number, schema_id in enumerate((1 << 31, -1, (1 << 31) - 1), 1):
+            key = RecordKey("SCHEMA", "s", number).pack()
+            value = {"subject": "s", "version": number, "id": schema_id, "schema": '"int"'}
+            state.apply(state.next_offset, key, json.dumps(value).encode())
+        assert {number: version.id for number, version in state.versions("s").items()} == {3: (1 << 31) - 1}
+        assert state.unreadable == 2
+
+    on_registry(scenario)
+
+
 def test_a_schemas_topic_that_a_client_made_is_compacted_from_the_first_registration_on() -> None:
     async def scenario(host: SimBroker, registry: SchemaRegistry) -> None:
         await host.broker.catalog.create("_schemas", 1, TopicConfig({"retention.ms": "1000"}))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kernels import FIELDS, MalformedRecordsError, record_scan, scan_records
+from penstock.testing.batches import make_batch
 from tests.kernel_forms import uncompiled
 
 Scan = Callable[[bytes, Any], int]
@@ -127,3 +128,36 @@ def test_a_number_that_never_ends_is_malformed(scan: Scan) -> None:
 
 def _cut(data: bytes, at: int, size: int) -> bytes | None:
     return None if size < 0 else data[at : at + size]
+
+
+@pytest.mark.parametrize("module", [record_scan, uncompiled("record_scan")], ids=["as installed", "uncompiled"])
+def test_a_run_of_batches_is_scanned_with_offsets(module: Any) -> None:
+    contents = [[b"one", b"two"], [b"three"], [b"four", b"five", b"six"]]
+    run = bytearray()
+    for number, values in enumerate(contents):
+        batch = bytearray(make_batch(values))
+        batch[:8] = (100 * number + (1 << 40)).to_bytes(8, "big")
+        run += batch
+    table = np.empty((module.count_run(bytes(run)), FIELDS), np.int64)
+    module.scan_run(bytes(run), table)
+    found = [
+        (row[record_scan.OFFSET_DELTA] - (1 << 40), bytes(run[row[record_scan.VALUE_AT] :][: row[record_scan.VALUE_SIZE]]))
+        for row in table.tolist()
+    ]
+    assert found == [(0, b"one"), (1, b"two"), (100, b"three"), (200, b"four"), (201, b"five"), (202, b"six")]
+
+
+@pytest.mark.parametrize("module", [record_scan, uncompiled("record_scan")], ids=["as installed", "uncompiled"])
+def test_a_run_with_a_compressed_batch_is_not_plain_and_one_cut_short_is_malformed(module: Any) -> None:
+    plain = bytes(make_batch([b"one"]))
+    compressed = bytearray(plain)
+    compressed[22] |= 2
+    assert module.count_run(b"") == 0
+    assert module.count_run(plain + bytes(compressed)) == -1
+    for size in (len(plain) - 1, 61, 60, 5):
+        with pytest.raises(module.MalformedRecordsError):
+            module.count_run(plain + plain[:size])
+    lying = bytearray(plain)
+    lying[57:61] = (7).to_bytes(4, "big")
+    with pytest.raises(module.MalformedRecordsError):
+        module.scan_run(bytes(lying), np.empty((module.count_run(bytes(lying)), FIELDS), np.int64))

@@ -22,16 +22,16 @@ Resolve = Callable[[str, int], Awaitable[SchemaValue]]
 
 
 class ParsedSchemas:
-    """Parsed schemas, by context and content. `resolve` finds a version of a subject."""
+    """Parsed schemas, by context, id and content. `resolve` finds a version of a subject."""
 
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
-        self._cache: OrderedDict[tuple[str, int], tuple[Schema, int]] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int, int], tuple[Schema, int]] = OrderedDict()
         self._cached_bytes = 0
 
     async def stored(self, value: SchemaValue) -> Schema:
         """A registered schema."""
-        key = (context_of(value.subject), content_hash(value))
+        key = (context_of(value.subject), value.id, content_hash(value))
         kept = self._cache.get(key)
         if kept is not None:
             self._cache.move_to_end(key)

@@ -11,10 +11,11 @@ Each record is whole by itself, and later ones win, so that the topic is compact
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
+ID_MAX: Final = (1 << 31) - 1  # clients have four bytes for it, and no sign
 SCHEMA, CONFIG, MODE, DELETE_SUBJECT, NOOP = "SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "NOOP"
 
 
@@ -50,7 +51,7 @@ class SchemaValue(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
 
     subject: str
     version: int
-    id: int
+    id: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)]
     schema: str
     schema_type: str = "AVRO"
     references: tuple[Reference, ...] = ()

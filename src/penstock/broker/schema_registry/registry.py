@@ -34,6 +34,7 @@ from penstock.broker.schema_registry.partition import LogChangedError, SchemaPar
 from penstock.broker.schema_registry.records import (
     CONFIG,
     DELETE_SUBJECT,
+    ID_MAX,
     MODE,
     NOOP,
     SCHEMA,
@@ -51,7 +52,7 @@ from penstock.broker.schema_registry.settings import (
     level_of,
     setting_of,
 )
-from penstock.broker.schema_registry.state import RegistryState, Version, content_hash
+from penstock.broker.schema_registry.state import RegistryState, Version, content_hash, same_content
 from penstock.broker.schema_registry.topic_log import Entry, SchemaLog
 from penstock.schemas import Conflict, Schema, ValueCodec, codec_of, is_transitive
 
@@ -164,7 +165,7 @@ class SchemaRegistry:
     async def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaValue:
         """A version of a subject, or its latest."""
         state = await self.state()
-        versions = state.subjects.get(subject, {}) if deleted else state.live(subject)
+        versions = state.versions(subject) if deleted else state.live(subject)
         if not versions:
             raise subject_not_found(subject)
         number = max(versions) if number == LATEST else number
@@ -175,7 +176,7 @@ class SchemaRegistry:
     async def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
         """The numbers of a subject's versions."""
         state = await self.state()
-        versions = state.subjects.get(subject, {})
+        versions = state.versions(subject)
         numbers = sorted(
             number
             for number, version in versions.items()
@@ -218,7 +219,7 @@ class SchemaRegistry:
             raise operation_not_permitted(f"Subject {subject} is not in import mode")
         value, schema = await self._canonical(state, subject, new, normalize)
         if mode == IMPORT:
-            imported = self._imported(state, value, new)
+            imported = await self._imported(state, value, new)
             await self._append_schema(imported)
             return imported
         known = await self._find(state, value, deleted=False)
@@ -232,8 +233,9 @@ class SchemaRegistry:
                 f"[{', '.join(conflict.messages(level))}]"
             )
         context = state.context(context_of(subject))
-        schema_id = context.by_content.get(content_hash(value), context.max_id + 1)
-        number = max(state.subjects.get(subject, {}), default=0) + 1
+        known_id = await self._id_of(state, value)
+        schema_id = context.max_id + 1 if known_id is None else known_id
+        number = max(state.versions(subject), default=0) + 1
         registered = msgspec.structs.replace(value, id=schema_id, version=number)
         await self._append_schema(registered)
         return registered
@@ -241,7 +243,7 @@ class SchemaRegistry:
     async def look_up(self, subject: str, new: NewSchema, *, normalize: bool = False, deleted: bool = False) -> SchemaValue:
         """The version of a subject that has this schema."""
         state = await self.state()
-        if not state.subjects.get(subject) or (not deleted and not state.live(subject)):
+        if not (state.versions(subject) if deleted else state.live(subject)):
             raise subject_not_found(subject)
         value, _ = await self._canonical(state, subject, new, normalize)
         known = await self._find(state, value, deleted=deleted)
@@ -271,7 +273,7 @@ class SchemaRegistry:
         """Delete a subject: first softly, then for good. Returns its versions."""
         state = await self.state()
         check_writable(state, subject)
-        versions, live = state.subjects.get(subject, {}), state.live(subject)
+        versions, live = state.versions(subject), state.live(subject)
         if not versions:
             raise subject_not_found(subject)
         if permanent and live:
@@ -294,7 +296,7 @@ class SchemaRegistry:
         """Delete one version: first softly, then for good. Returns its number."""
         state = await self.state()
         check_writable(state, subject)
-        versions, live = state.subjects.get(subject, {}), state.live(subject)
+        versions, live = state.versions(subject), state.live(subject)
         if not versions or (number == LATEST and not live):
             raise subject_not_found(subject)
         number = max(live) if number == LATEST else number
@@ -329,7 +331,7 @@ class SchemaRegistry:
         before = state.modes.get(subject, "READWRITE")
         after = None if mode is None else checked_mode(mode)
         if after == IMPORT and before != IMPORT and not force:
-            has_schemas = any(state.subjects.values()) if subject is None else bool(state.live(subject))
+            has_schemas = bool(state.subjects()) if subject is None else bool(state.live(subject))
             if has_schemas:
                 raise operation_not_permitted("Cannot import since found existing subjects; set force=true to import anyway")
         value = None if after is None else msgspec.json.encode({"mode": after})
@@ -364,10 +366,20 @@ class SchemaRegistry:
 
     async def _find(self, state: RegistryState, value: SchemaValue, *, deleted: bool) -> SchemaValue | None:
         """The newest version of a subject with the content of a schema."""
-        schema_id = state.context(context_of(value.subject)).by_content.get(content_hash(value))
-        versions = state.subjects.get(value.subject, {}) if deleted else state.live(value.subject)
+        schema_id = await self._id_of(state, value)
+        versions = state.versions(value.subject) if deleted else state.live(value.subject)
         numbers = [number for number, version in versions.items() if version.id == schema_id]
         return await self._value(versions[max(numbers)]) if numbers else None
+
+    async def _id_of(self, state: RegistryState, value: SchemaValue) -> int | None:
+        """The id that the content of a schema has in its context; None if it is new there."""
+        context = context_of(value.subject)
+        schema_id = state.context(context).by_content.get(content_hash(value))
+        if schema_id is None:
+            return None
+        for _, _, version in state.versions_of_id(context, schema_id, deleted=True):
+            return schema_id if same_content(await self._value(version), value) else None
+        return schema_id  # all its versions are deleted for good
 
     async def _conflict(
         self, state: RegistryState, value: SchemaValue, schema: Schema, level: str, versions: list[Version]
@@ -380,15 +392,14 @@ class SchemaRegistry:
             earlier = [item for item in earlier if _property(item, group) == _property(value, group)]
         return await self._parsed.conflict(schema, len(value.schema), earlier if is_transitive(level) else earlier[:1], level)
 
-    def _imported(self, state: RegistryState, value: SchemaValue, new: NewSchema) -> SchemaValue:
+    async def _imported(self, state: RegistryState, value: SchemaValue, new: NewSchema) -> SchemaValue:
         """A schema with the id and version that it had elsewhere."""
         context = state.context(context_of(value.subject))
-        known_id = context.by_content.get(content_hash(value))
+        known_id = await self._id_of(state, value)
         schema_id = new.id if new.id is not None else known_id or context.max_id + 1
-        users = context.users_of(schema_id)
-        if (users and known_id != schema_id) or not 0 < schema_id < 1 << 31:
+        if (context.subjects_of(schema_id) and known_id != schema_id) or not 0 < schema_id <= ID_MAX:
             raise operation_not_permitted(f"Overwrite new schema with id {schema_id} is not permitted.")
-        versions = state.subjects.get(value.subject, {})
+        versions = state.versions(value.subject)
         same = [number for number, version in versions.items() if version.id == schema_id]
         number = new.version or (max(same) if same else max(versions, default=0) + 1)
         if not 0 < number < 1 << 31 or (number in versions and versions[number].id != schema_id):

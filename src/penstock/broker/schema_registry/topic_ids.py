@@ -60,6 +60,6 @@ def _ids(state: RegistryState, topic: str, what: str, strategy: SubjectStrategy)
         subjects = [f"{topic}-{what}"]
     else:
         prefix = f"{topic}-" if strategy.by_topic else ""
-        subjects = [name for name in state.subjects if name.startswith(prefix) and context_of(name) == DEFAULT_CONTEXT]
+        subjects = [name for name in state.subjects() if name.startswith(prefix) and context_of(name) == DEFAULT_CONTEXT]
     ids = {version.id for subject in subjects for version in state.live(subject).values()}
     return np.array(sorted(ids), np.int64)

@@ -12,7 +12,6 @@ from penstock.broker.schema_registry.partition import SchemaPartition
 from penstock.broker.schema_registry.records import RecordKey, SchemaValue, unpack_schema
 from penstock.core.errors import CorruptionError
 from penstock.core.record_format import framed, packed_record
-from penstock.queue import split_batches
 
 READ_BYTES: Final = 256 << 10  # that are applied in one turn of the event loop
 CACHE_BYTES: Final = 32 << 20
@@ -40,8 +39,7 @@ class SchemaLog:
         page = await self._partition.read(offset, READ_BYTES)
         if page is None:
             return 0, 0
-        for batch in split_batches(page.batches):
-            visit_records(batch, apply)
+        visit_records(bytes(page.batches), apply)
         return page.next_offset, page.end_offset
 
     def forget(self) -> None:
@@ -63,8 +61,7 @@ class SchemaLog:
 
         page = await self._partition.read(offset, 1)
         if page is not None:
-            for batch in split_batches(page.batches):
-                visit_records(batch, take)
+            visit_records(bytes(page.batches), take)
         if not found:
             raise CorruptionError(f"the schema at offset {offset} of {SCHEMAS_TOPIC} is not there any more")
         self._keep(offset, found[0])

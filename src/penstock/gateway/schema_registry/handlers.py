@@ -79,7 +79,7 @@ class RegistryHandlers:
         """GET /contexts."""
         await self.caller_of(request)
         state = await self.registry.state()
-        return answer(sorted({DEFAULT_CONTEXT, *(context_of(subject) for subject in state.subjects)}))
+        return answer(sorted({DEFAULT_CONTEXT, *(context_of(subject) for subject in state.subjects())}))
 
     async def cluster_id(self, request: web.Request) -> web.Response:
         """GET /v1/metadata/id."""
@@ -102,9 +102,9 @@ class RegistryHandlers:
         caller, state = await self.caller_of(request), await self.registry.state()
         prefix, deleted, latest = self.subject_prefix(request), flag(request, "deleted"), flag(request, "latestOnly")
         found: list[tuple[str, int]] = []
-        for subject in sorted(state.subjects):
+        for subject in sorted(state.subjects()):
             if self._is_listed(subject, prefix) and caller.may(Operation.DESCRIBE, subject):
-                versions = state.subjects[subject] if deleted else state.live(subject)
+                versions = state.versions(subject) if deleted else state.live(subject)
                 numbers = sorted(versions)
                 found += ((subject, number) for number in (numbers[-1:] if latest else numbers))
         page = paged(request, found)
@@ -137,8 +137,8 @@ class RegistryHandlers:
         caller, state = await self.caller_of(request), await self.registry.state()
         prefix, deleted, deleted_only = self.subject_prefix(request), flag(request, "deleted"), flag(request, "deletedOnly")
         names: list[str] = []
-        for subject, versions in state.subjects.items():
-            is_live = any(not version.deleted for version in versions.values())
+        for subject in state.subjects():
+            is_live = state.is_live(subject)
             is_wanted = not is_live if deleted_only else deleted or is_live
             if is_wanted and self._is_listed(subject, prefix) and caller.may(Operation.DESCRIBE, subject):
                 names.append(subject)

@@ -88,7 +88,7 @@ class SchemaResource(Resource):
         state = await registry.state()
         part = call.query.search.lower()
         names = sorted(
-            name for name in state.subjects if part in name.lower() and state.live(name) and _may_see(call.caller, name)
+            name for name in state.subjects() if part in name.lower() and state.is_live(name) and _may_see(call.caller, name)
         )
         items = [await self._subject(registry, state, name) for name in call.query.page(names)]
         return RegistrySubjectsView(items=items, total=len(names))
