@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from penstock.queue import Partition
+from penstock.queue import Backlog, Partition, ProfilePoint, backlog_in, profile_of
 
 
 class PartitionStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -21,6 +21,8 @@ class PartitionStatus(msgspec.Struct, frozen=True, array_like=True):
     head_size: int
     body_count: int
     max_timestamp: int
+    data_end: int = 0  # only markers follow
+    profile: list[ProfilePoint] = []
 
     @classmethod
     def of(cls, partition: Partition) -> PartitionStatus:
@@ -37,8 +39,12 @@ class PartitionStatus(msgspec.Struct, frozen=True, array_like=True):
             partition.head_size,
             len(partition.bodies),
             partition.max_timestamp,
+            partition.data_end,
+            profile_of(partition),
         )
 
-    def messages_from(self, position: int) -> int:
-        """How many offsets a reader at a position has before it."""
-        return max(self.end_offset - max(position, self.start_offset), 0)
+    def backlog(self, position: int) -> Backlog:
+        """What a reader at a position has before it."""
+        offset = max(position, self.start_offset)
+        backlog = backlog_in(self.profile, ProfilePoint(self.data_end, 0, self.max_timestamp), offset)
+        return backlog._replace(messages=self.end_offset - offset) if backlog.messages else backlog

@@ -1,6 +1,6 @@
 """Partitions: queues of record batches on KV tablets (seed 000)."""
 
-from penstock.queue.backlog import Backlog, backlog_of
+from penstock.queue.backlog import Backlog, ProfilePoint, backlog_in, backlog_of, profile_of
 from penstock.queue.batch import Batch, check_batch, split_batches, with_append_time, with_latest_time
 from penstock.queue.body import ReadResult
 from penstock.queue.cache import BlobCache
@@ -60,6 +60,7 @@ __all__ = [
     "PartitionConfig",
     "PartitionFullError",
     "PassSummary",
+    "ProfilePoint",
     "QueueProbe",
     "QueueTablet",
     "ReadResult",
@@ -77,6 +78,7 @@ __all__ = [
     "WriteQueueFullError",
     "WriteResult",
     "appends_as_keys",
+    "backlog_in",
     "backlog_of",
     "check_batch",
     "check_plain_records",
@@ -95,6 +97,7 @@ __all__ = [
     "plain_records_of",
     "plan_salvage",
     "producer_source",
+    "profile_of",
     "recompressed",
     "scan_batch",
     "split_batches",

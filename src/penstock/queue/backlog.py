@@ -1,12 +1,14 @@
 """A reader's lag: in messages, in bytes, and in time. No I/O.
 
-Bytes and time are exact at the borders of bodies and head pieces; within one they are interpolated.
+Bytes and time are exact at the borders of bodies and head pieces; within one they are interpolated. Of a partition on another
+node only some of these borders are known, which are closer to each other towards the end: its *profile*.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from penstock.queue.body import Body
 from penstock.queue.partition import Partition
@@ -41,3 +43,44 @@ def backlog_of(partition: Partition, position: int) -> Backlog:
         else:
             size += run.size
     return Backlog(messages, size, since_ms)
+
+
+class ProfilePoint(NamedTuple):
+    """What a reader at an offset has before it: bytes, and the time of the first message."""
+
+    offset: int
+    size: int
+    since_ms: int
+
+
+NEAR_RUNS: Final = 64  # at the end of a partition, of which a profile has borders
+
+
+def profile_of(partition: Partition) -> list[ProfilePoint]:
+    """The border before the last body or piece of the head, before the last two, four and so on, and the first; by offset."""
+    points: list[ProfilePoint] = []
+    size = 0
+    runs = partition.runs
+    for count, run in enumerate(reversed(runs[1:]), 1):
+        if count > NEAR_RUNS or run.next_offset <= partition.start_offset:
+            break
+        size += run.size
+        if not count & (count - 1):
+            points.append(ProfilePoint(run.first_offset, size, run.min_timestamp))
+    if runs:
+        points.append(ProfilePoint(runs[0].first_offset, partition.size, runs[0].min_timestamp))
+    points.reverse()
+    return points
+
+
+def backlog_in(profile: Sequence[ProfilePoint], end: ProfilePoint, offset: int) -> Backlog:
+    """What there is from `offset` on in a partition with this profile; `end` is behind its last message."""
+    if not profile or offset >= end.offset:
+        return Backlog(0, 0, None)
+    offset = max(offset, profile[0].offset)
+    at = bisect_right(profile, offset, key=lambda point: point.offset) - 1
+    before = profile[at]
+    after = profile[at + 1] if at + 1 < len(profile) else end
+    passed = (offset - before.offset) / max(after.offset - before.offset, 1)
+    size = before.size + round((after.size - before.size) * passed)
+    return Backlog(end.offset - offset, size, before.since_ms + round((after.since_ms - before.since_ms) * passed))

@@ -217,7 +217,7 @@ class ConsumerDirectory:
             return None
         try:
             topic = self._broker.catalog.topic(subject)
-            return self._context.figures.lag(self._broker.partition(topic, 0), offset)
+            return self._context.figures.lag_at(topic, 0, offset)
         except PenstockError:
             return None
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from penstock.broker import INTERNAL_TOPICS, Broker, PartitionElsewhereError, Position, Topic, TopicPartition
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.queue import Partition, backlog_of
+from penstock.queue import Backlog, Partition, PartitionConfig, backlog_of
 
 FRESH_S: Final = 1.0
 MOMENT_S: Final = 0.05  # a snapshot that took no longer than this the last time is waited for
@@ -214,21 +214,18 @@ class Figures:
         consumer.add(topic.name, lag)
 
     def lag_at(self, topic: Topic, number: int, position: int) -> Lag:
-        """The lag of a reader in a partition; of one on another node only the messages are known. Raises what `partition` of the
-        broker raises if not even these are."""
+        """The lag of a reader in a partition. Raises what `partition` of the broker raises if it is not known."""
         try:
-            return self.lag(self._broker.partition(topic, number), position)
+            partition = self._broker.partition(topic, number)
         except PartitionElsewhereError:
-            return Lag(self._broker.status(topic, number).messages_from(position))
+            return self._lag(self._broker.status(topic, number).backlog(position), topic.config.for_partition())
+        return self._lag(backlog_of(partition, position), partition.config)
 
-    def lag(self, partition: Partition, position: int) -> Lag:
-        """The lag of a reader at an offset."""
-        behind = backlog_of(partition, position)
+    def _lag(self, behind: Backlog, config: PartitionConfig) -> Lag:
         if behind.since_ms is not None and behind.since_ms < 0:  # messages without a timestamp
             behind = behind._replace(since_ms=None)
         if not behind.messages:
-            return Lag(retention_share=0.0 if _is_cut(partition) else None)
-        config = partition.config
+            return Lag(retention_share=0.0 if _is_cut(config) else None)
         shares: list[float] = []
         if config.retention_ms and behind.since_ms is not None:
             shares.append((self._clock.wall() * 1000 - behind.since_ms) / config.retention_ms)
@@ -240,8 +237,7 @@ class Figures:
         return Lag(behind.messages, behind.size, behind.since_ms, share)
 
 
-def _is_cut(partition: Partition) -> bool:
-    config = partition.config
+def _is_cut(config: PartitionConfig) -> bool:
     return any((config.retention_ms, config.retention_bytes, config.retention_messages))
 
 

@@ -12,7 +12,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.broker import Broker, BrokerReading, GroupCount, PartitionDamagedError, Position, Topic, TopicPartition
+from penstock.broker import (
+    Broker,
+    BrokerReading,
+    GroupCount,
+    PartitionDamagedError,
+    PartitionElsewhereError,
+    Position,
+    Topic,
+    TopicPartition,
+)
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
 
@@ -125,6 +134,10 @@ class Survey:
                 except PenstockError as error:
                     if isinstance(error, PartitionDamagedError):
                         made.damaged[topic.name, number] = str(error)
+                    elif isinstance(error, PartitionElsewhereError):
+                        figures = self._figures_elsewhere(topic, number)
+                        size += figures[0]
+                        messages += figures[1]
                     made.partitions += 1
                     continue
                 size += partition.size
@@ -143,6 +156,14 @@ class Survey:
             made.topic_messages[topic.name] = messages
             if why is not None:
                 made.blocked[topic.name] = why
+
+    def _figures_elsewhere(self, topic: Topic, number: int) -> tuple[int, int]:
+        """Bytes and messages of a partition on another node; none if they are not known."""
+        try:
+            status = self._broker.status(topic, number)
+        except PenstockError:
+            return 0, 0
+        return status.size, status.message_count
 
     def _add_partition(self, made: SurveyResult, partition: Partition) -> None:
         head = partition.head_size
@@ -217,14 +238,11 @@ class Survey:
         if lag is None:
             lag = lags[name, topic.name] = Lag(name, topic.name)
         lag.used_ms = max(lag.used_ms, used_ms)
-        if partition is None:
-            lag.messages += status.messages_from(position.offset)  # no more is known of a partition on another node
-            return
-        behind = backlog_of(partition, position.offset)
+        behind = status.backlog(position.offset) if partition is None else backlog_of(partition, position.offset)
         if not behind.messages:
             return
         age_ms = max(now_ms - (behind.since_ms or now_ms), 0)
-        config = partition.config
+        config = topic.config.for_partition() if partition is None else partition.config
         shares = [age_ms / max(config.retention_ms, 1)] if config.retention_ms is not None else []
         if config.retention_bytes is not None:
             shares.append(behind.size / max(config.retention_bytes, 1))
