@@ -132,6 +132,24 @@ def test_workers_share_topics_and_lose_nothing_when_they_are_killed(tmp_path: Pa
     assert b"has partitions on worker 2; start with --workers 2 or more" in fewer.stderr
 
 
+def test_a_topic_is_deleted_while_a_worker_with_its_data_is_away(tmp_path: Path) -> None:
+    with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data"), "--workers", "2"]) as node:
+        pid = node.ready["workers"][1]["pid"]
+        for leaves, returns in ((signal.SIGSTOP, signal.SIGCONT), (signal.SIGKILL, None)):
+            for topic in ("gone", "other"):
+                node.ok("topic", "create", topic, "--partitions", "2")
+                node.ok("produce", topic, "--partition", "1", stdin=b"old\n")
+            os.kill(pid, leaves)
+            try:
+                node.ok("topic", "delete", "gone", "other", "--yes")
+            finally:
+                if returns is not None:
+                    os.kill(pid, returns)
+            for topic in ("gone", "other"):
+                _until("its name is free again", lambda topic=topic: node.run("topic", "create", topic).returncode == 0)  # type: ignore[misc]
+            _until("both are deleted again", lambda: node.run("topic", "delete", "gone", "other", "--yes").returncode == 0)
+
+
 def test_every_worker_shows_its_metrics_to_those_who_may_see_them(tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("swordfish")

@@ -46,6 +46,7 @@ from penstock.tablet import KvTablet
 log = logging.getLogger(__name__)
 
 CATCH_UP_S = 1.0
+DELETE_S = 5.0  # how long a client waits for other nodes to delete the data of a topic, which is gone already
 
 
 class Broker(PartitionBroker):
@@ -203,15 +204,21 @@ class Broker(PartitionBroker):
         self.apply(self.catalog.topics())
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its data and the committed offsets in it."""
+        """Delete a topic with all its data and the committed offsets in it. Data on a node that is away is deleted when it is
+        back; until then no other topic can have the name."""
         check_not_internal(name)
         topic = await self.catalog.mark_deleting(name)
         self.routes.clear()
         try:
-            await self._finish_deleting(topic)
-        except PenstockError:
+            async with asyncio.timeout(None if self._led_nodes is None else DELETE_S):
+                await self._finish_deleting(topic)
+        except (PenstockError, TimeoutError) as error:
             self._start_catching_up()
-            raise
+            if self._led_nodes is None:
+                raise
+            log.warning(
+                "the data of topic %r will be deleted later: %s", name, str(error) or f"it takes more than {DELETE_S:g} s"
+            )
 
     async def examine(self, topic: Topic) -> TabletDamage:
         """Read all stored data of a topic and report what is lost. UnavailableError if part of the storage cannot answer now."""
@@ -303,8 +310,7 @@ class Broker(PartitionBroker):
         """Apply changes of topics that were stored although their requests failed."""
         while True:
             try:
-                for topic in self.catalog.deleting():
-                    await self._finish_deleting(topic)
+                await self._finish_all_deleting()
                 await self._host_all()
                 self.apply(self.catalog.topics())
             except PenstockError as error:
@@ -312,6 +318,17 @@ class Broker(PartitionBroker):
                 await asyncio.sleep(CATCH_UP_S)
             else:
                 return
+
+    async def _finish_all_deleting(self) -> None:
+        """Delete the data of all topics that are being deleted. Raises the last error when all were tried."""
+        trouble: PenstockError | None = None
+        for topic in self.catalog.deleting():
+            try:
+                await self._finish_deleting(topic)
+            except PenstockError as error:
+                trouble = error
+        if trouble is not None:
+            raise trouble
 
     def _new_namespace(self, tablet: SystemTablet) -> Namespace:
         return Namespace(

@@ -134,8 +134,10 @@ class Catalog:
         most = self._limits.topic_partitions
         if not 1 <= partitions <= most:
             raise InvalidPartitionsError(f"a topic has 1 to {most} partitions, not {partitions} (topic_partitions_max)")
-        if name in self._by_name:
-            raise TopicExistsError(f"topic {name!r} is there already")
+        known = self._by_name.get(name)
+        if known is not None:
+            state = "still being deleted; try again when its data is gone from all nodes" if known.deleting else "there already"
+            raise TopicExistsError(f"topic {name!r} is {state}")
         self._check_room(partitions)
 
     async def create(

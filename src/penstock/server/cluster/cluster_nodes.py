@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from penstock.broker import PartitionStatus, Tablets, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.coordination import Coordination
+from penstock.core.errors import UnavailableError
 from penstock.placement import Placement
 from penstock.queue import SourceWrite
 from penstock.server.cluster.tablet_client import TabletClient
@@ -62,18 +64,28 @@ class LedClusterNodes(ClusterNodes):
 
     async def erase(self, tablets: Sequence[tuple[int, int | None]]) -> None:
         """See LedNodes. The owner erases its tablets: it may be the only one that has their disks. Those of a node that is away
-        are erased here."""
+        are erased here, if their disks can be reached from here. UnavailableError, after all others are erased, if not."""
         running = {member.node_id for member in self._coordination.members()}
         by_owner: dict[int, list[tuple[int, int | None]]] = {}
         for tablet_id, group in tablets:
             owner = self.owner_of(tablet_id)
             by_owner.setdefault(owner if owner in running else self.node_id, []).append((tablet_id, group))
-        for owner, owned in by_owner.items():
-            if owner == self.node_id:
-                await self._tablets.erase_all(owned)
-            else:
-                await self._client.erase(owner, owned)
+        erasing = (self._erase_on(owner, owned) for owner, owned in by_owner.items())
+        outcomes = await asyncio.gather(*erasing, return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
         self._client.forget({tablet_id for tablet_id, _ in tablets})
+
+    async def _erase_on(self, node_id: int, tablets: Sequence[tuple[int, int | None]]) -> None:
+        if node_id != self.node_id:
+            await self._client.erase(node_id, tablets)
+            return
+        known = {config.id for config in self._tablets.storage.groups()}
+        reached = [(tablet_id, group) for tablet_id, group in tablets if group is None or group in known]
+        await self._tablets.erase_all(reached)
+        if len(reached) < len(tablets):
+            raise UnavailableError(f"the data of {len(tablets) - len(reached)} tablets is on a node that is away")
 
     def status_of(self, tablet_id: int, number: int) -> PartitionStatus | None:
         """See LedNodes."""
