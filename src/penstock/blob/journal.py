@@ -48,7 +48,7 @@ class Segment:
 class Batch:
     """Records that become durable together. Those that wait are told None, or the error that kept them from the disk."""
 
-    __slots__ = ("callbacks", "end", "last", "segments", "undo", "waiters")
+    __slots__ = ("bytes_appended", "callbacks", "end", "last", "segments", "undo", "waiters")
 
     def __init__(self) -> None:
         # A future for each: a waiter that is cancelled must not take the others with it.
@@ -58,6 +58,7 @@ class Batch:
         self.undo: list[Callable[[], None]] = []
         self.end: Position = (0, 0)
         self.last: Position | None = None
+        self.bytes_appended = 0  # by the journal, up to its end
 
     def settle(self, error: OSError | None) -> None:
         """Tell all that wait how it went."""
@@ -108,6 +109,7 @@ class Journal:
         self._failures_in_a_row = 0
         self._retry_at = 0.0
         self.bytes_appended = 0
+        self.bytes_settled = 0  # of these, those that are on the disk or never will be
         self.records_appended = 0
         self._segment = Segment(self.chunk, begins=True)
         self._start_chunk()
@@ -236,6 +238,7 @@ class Journal:
         """Write the batch, and begin the next one."""
         self._flushing = batch = self._batch
         batch.end = (self.chunk, self.offset)
+        batch.bytes_appended = self.bytes_appended
         self._segment.end = self.offset
         self._segment.ends = self._is_closing
         self._batch = Batch()
@@ -291,6 +294,7 @@ class Journal:
         if error is None:
             self._flushing = None
             self.durable = batch.end
+            self.bytes_settled = batch.bytes_appended
             self.reached = batch.last or self.reached
             for segment in batch.segments:
                 self.ends[segment.chunk] = segment.end
@@ -318,6 +322,7 @@ class Journal:
         """Fail this batch and the one placed behind it in the same chunk: neither is certain to be on the disk."""
         self._flushing = None
         self.failures += 1
+        self.bytes_settled = self.bytes_appended
         self.trouble = error
         self._failures_in_a_row += 1
         self._retry_at = self._loop.time() + min(RETRY_S * 2 ** min(self._failures_in_a_row, 16), RETRY_MAX_S)

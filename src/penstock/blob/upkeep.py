@@ -105,9 +105,7 @@ class Upkeep:
     async def watch_space(self) -> None:
         """Stop or resume taking blobs by how much room is left."""
         vdisk, was_full = self._vdisk, self._was_full
-        written = vdisk.journal.bytes_appended
-        space = await vdisk.disk.space()
-        vdisk.note_space(space, written)
+        space = await vdisk.look_for_room()
         self._was_full = vdisk.full
         if vdisk.full and not was_full:
             log.warning(

@@ -16,7 +16,8 @@ from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
 from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Channel, place_of
 from penstock.blob.chunk_ends import ChunkEnds
-from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
+from penstock.blob.disk import Buffer, Disk, FilePiece
+from penstock.blob.disk_room import DiskRoom
 from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
@@ -44,7 +45,6 @@ from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
 PART = int(RecordKind.PART)
-NO_LIMIT = 1 << 62
 SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
 
 
@@ -54,11 +54,8 @@ _PRESENT = DiskReply(Status.OK)
 _KNOWN = DiskReply(Status.OK, "to be compared with what is stored")
 
 
-class VDisk(SisterSync):
+class VDisk(SisterSync, DiskRoom):
     """One VDisk over one Disk. Make it with `open`; `close` it when done."""
-
-    # How much the journal may take in before the disk is full for blobs, and for parts that are restored.
-    _bytes_max = _replica_bytes_max = NO_LIMIT
 
     def __init__(
         self,
@@ -78,8 +75,7 @@ class VDisk(SisterSync):
         self.options = options
         self.index = recovered.index
         self.recovered = recovered
-        self.full = self.closed = False
-        self.space: DiskSpace | None = None  # as upkeep saw it last
+        self.closed = False
         self._init_sync(erasure, recovered)
         self.answers = True  # whether its disk answered when upkeep looked last
         self.repair_wanted = asyncio.Event()
@@ -129,6 +125,8 @@ class VDisk(SisterSync):
         """Store one part; `blob_id` is the packed id with its part. On a full disk only `from_reserve`."""
         if self.is_cut_off:
             await self.wait_until_heard()
+        if not from_reserve and self.journal.bytes_appended > self.bytes_max:
+            await self.seek_room(len(body))
         refusal = self._begin_put(generation, blob_id, body, from_reserve=from_reserve)
         if refusal is not None:
             return refusal if refusal is not _KNOWN else await self._put_again(blob_id, contiguous(body))
@@ -147,6 +145,8 @@ class VDisk(SisterSync):
         """Store parts of different blobs, which become durable together; each has a reply of its own."""
         if self.is_cut_off:
             await self.wait_until_heard()
+        if not from_reserve:
+            await self.seek_room(sum(len(body) for _, body in parts))
         begun = [self._begin_put(generation, blob_id, body, from_reserve=from_reserve) for blob_id, body in parts]
         if None in begun:
             error = await self.journal.commit()
@@ -163,7 +163,7 @@ class VDisk(SisterSync):
         does nothing, if any of them needs a closer look: `put_all` gives each a reply of its own."""
         index = self.index
         blob_id = parts[0][0]
-        if self.full or self.journal.bytes_appended > self._bytes_max:
+        if self.full or self.journal.bytes_appended > self.bytes_max:
             return False
         if self._refusal(generation, blob_id[:8], int.from_bytes(blob_id[CHANNEL_KEY_SIZE:][:4], "big")) is not None:
             return False
@@ -214,7 +214,7 @@ class VDisk(SisterSync):
             return refusal
         if channel.refuses(key):
             return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
-        if not from_reserve and (self.full or self.journal.bytes_appended > self._bytes_max):
+        if not from_reserve and (self.full or self.journal.bytes_appended > self.bytes_max):
             return self._out_of_space()
         if key in channel.blobs:
             return _KNOWN
@@ -230,7 +230,8 @@ class VDisk(SisterSync):
         channel = self.index.channel(blob_id[:CHANNEL_KEY_SIZE])
         if channel.refuses(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
             return DiskReply(Status.NODATA, f"{_named(blob_id)} is below a barrier of VDisk {self.id}: it is garbage by now")
-        if self.journal.bytes_appended > self._replica_bytes_max:
+        await self.seek_room_for_replica()
+        if self.journal.bytes_appended > self.replica_bytes_max:
             return self._out_of_space()
         return await self._put_again(blob_id, body)
 
@@ -368,16 +369,6 @@ class VDisk(SisterSync):
             self.proves_absence = True
         return reply
 
-    def note_space(self, space: DiskSpace, appended: int) -> None:
-        """Take note of the room on its disk, and of what the journal had taken in when that was looked at: until the next look,
-        what is written counts against it. Blobs leave the disk its reserve, parts that are restored half of it: a disk that
-        cannot write a barrier or a checkpoint any more never has room again by itself."""
-        reserve = self.options.space_reserve
-        self.space = space
-        self.full = space.free < reserve
-        self._bytes_max = appended + space.free - reserve
-        self._replica_bytes_max = appended + space.free - reserve // 2
-
     @property
     def is_failing(self) -> bool:
         """Whether its disk hangs or fails to write, or has failed and metadata is in memory only since."""
@@ -479,10 +470,6 @@ class VDisk(SisterSync):
         self.journal.undo_on_failure(partial(index.take_back, blob_id, entry, before))
         error = await self.journal.commit()
         return DiskReply(Status.OK, written=True, place=(chunk, offset)) if error is None else self._failure(error)
-
-    def _out_of_space(self) -> DiskReply:
-        self.full = True  # until upkeep finds room again
-        return DiskReply(Status.OUT_OF_SPACE, f"VDisk {self.id} is full; delete topics, shorten retention, or make room")
 
     def _failure(self, error: OSError) -> DiskReply:
         if error.errno == errno.ENOSPC:

@@ -398,6 +398,24 @@ def test_full_disks_have_their_reserve_left_however_much_is_written_between_two_
     run_group(erasure, scenario, options(replace(SMALL, space_reserve=3 * SMALL.chunk_size)))
 
 
+@all_kinds
+def test_room_that_somebody_made_since_the_last_look_is_used_before_a_put_is_refused(erasure: Erasure) -> None:
+    async def scenario(group: SimGroup) -> None:
+        before = [faults.capacity for faults in group.faults]
+        for faults in group.faults:
+            faults.capacity = 12 * SMALL.chunk_size
+        await group.do(group.life.tend())
+        for faults, capacity in zip(group.faults, before, strict=True):
+            faults.capacity = capacity
+        blobs = await group.store(range(150), 20_000)
+        blobs |= await group.store(range(150, 152), 2_000_000)
+        parts = [(blob_at(step, 20_000), payload(20_000, step)) for step in range(200, 300)]
+        assert {reply.status for reply in await group.do(group.proxy.put_all(parts))} == {Status.OK}
+        await group.expect(blobs)
+
+    run_group(erasure, scenario, options(replace(SMALL, space_reserve=3 * SMALL.chunk_size)))
+
+
 @redundant_kinds
 def test_a_refill_leaves_a_small_disk_room_to_collect_garbage_with_and_ends_when_there_is_less_to_hold(erasure: Erasure) -> None:
     async def scenario(group: SimGroup) -> None:
