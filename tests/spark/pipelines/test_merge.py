@@ -46,11 +46,18 @@ def pages(form: str, directory: Path) -> dict[int, str]:
     return dict(zip(keys, rows["page"].to_pylist(), strict=True))
 
 
-@pytest.mark.parametrize("form", ["delta", "iceberg"])
+@pytest.mark.parametrize(("form", "order"), [("delta", {"order_by": "version"}), ("iceberg", {})])
 def test_rows_are_inserted_updated_and_deleted_once(
-    spark: SparkSession, gateway: RunningGateway, topic: str, tmp_path: Path, *, form: str, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    gateway: RunningGateway,
+    topic: str,
+    tmp_path: Path,
+    *,
+    form: str,
+    order: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table = {"merge": {"key": ["id"], "delete": {"column": "op"}}, "partition_by": ["region"], "metadata": "none"}
+    table = {"merge": {"key": ["id"], "delete": {"column": "op"}} | order, "partition_by": ["region"], "metadata": "none"}
     spec = declare(gateway.bootstrap, tmp_path, topic, form, table=table, source={"topics": [topic], "value": ROWS})
     send(gateway.bootstrap, topic, [row(number, "first", region="eu" if number % 2 else "us") for number in range(10)])
     assert sum(done.rows_written for done in run(spark, spec)) == 10

@@ -25,7 +25,7 @@ from penstock.spark.tables.merge_task import (
 from penstock.spark.tables.table import TableReader
 from penstock.spark.tables.task_writer import TaskWriter
 
-Change = tuple[str, int, str | None]  # key, time, page; None deletes
+Change = tuple[str, int | None, str | None]  # key, time (None: a tombstone), page (None deletes)
 
 
 def changes(layout: ChangeLayout, given: list[Change]) -> pa.RecordBatch:
@@ -69,7 +69,38 @@ def test_the_greatest_order_wins_though_changes_come_late(seed: int) -> None:
     )
     given: list[Change] = [(random.choice("abc"), at, f"p{at}") for at in random.sample(range(100), 30)]
     found = {row["id"]: row["at"] for row in in_batches(layout, batches_of(random, given)).to_pylist()}
-    assert found == {key: max(at for other, at, _ in given if other == key) for key in {key for key, *_ in given}}
+    assert found == {key: max(at or 0 for other, at, _ in given if other == key) for key in {key for key, *_ in given}}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tombstone_deletes_what_came_before_it_though_it_has_no_order(seed: int) -> None:
+    random = Random(seed)
+    fields: list[tuple[str, Any]] = [("id", pa.string()), ("page", pa.string()), ("at", pa.int64())]
+    layout = ChangeLayout(MergeSpec(("id",), "at"), pa.schema(fields), pa.int64())
+    given: list[Change] = []
+    expected: dict[str, int] = {}
+    for at in random.sample(range(100), 40):
+        key = random.choice("abc")
+        if random.random() < 0.3:
+            given.append((key, None, None))
+            expected.pop(key, None)
+        else:
+            given.append((key, at, f"p{at}"))
+            expected[key] = max(at, expected.get(key, at))
+    found = {row["id"]: row["at"] for row in in_batches(layout, batches_of(random, given)).to_pylist()}
+    assert found == expected
+
+
+def test_a_tombstone_leaves_rows_of_other_keys_and_partitions() -> None:
+    fields: list[tuple[str, Any]] = [("id", pa.string()), ("pages", pa.list_(pa.string())), ("at", pa.int64())]
+    layout = ChangeLayout(MergeSpec(("id",), "at"), pa.schema(fields), pa.int64())
+    rows = pa.RecordBatch.from_pydict(
+        {"id": ["a", "a", "b", "a"], "pages": [["x"], None, ["y"], ["z"]], "at": [9, None, 4, 2]}, pa.schema(fields)
+    )
+    place = pa.array([0, 0, 0, 1], pa.int32()), pa.array([0, 1, 2, 0], pa.int64())
+    change = layout.changes(rows, rows.column("at"), place, pa.array([False, True, False, False]))
+    merged = last_of_each_key(pa.Table.from_batches([change]), layout.merge, is_query=False)
+    assert sorted((row["id"], row["pages"]) for row in merged.to_pylist()) == [("a", ["z"]), ("b", ["y"])]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -80,11 +111,13 @@ def test_versions_follow_each_other_in_whatever_order_changes_come(seed: int) ->
     layout = ChangeLayout(MergeSpec(("id",), history=True), pa.schema(fields), pa.int64())
     # A deletion that comes before the version that it ends leaves nothing behind, so deletions are in order.
     times = random.sample(range(100), 30) if seed % 2 else sorted(random.sample(range(100), 30))
-    given = [(random.choice("abc"), at, random.choice(("x", "y") if seed % 2 else ("x", "y", None))) for at in times]
+    given: list[Change] = [
+        (random.choice("abc"), at, random.choice(("x", "y") if seed % 2 else ("x", "y", None))) for at in times
+    ]
     found = in_batches(layout, batches_of(random, given)).to_pylist()
     expected = []
     for key in "abc":
-        history = sorted((at, page) for other, at, page in given if other == key)
+        history = sorted((at or 0, page) for other, at, page in given if other == key)
         for (at, page), (until, _) in zip(history, [*history[1:], (None, None)], strict=True):
             if page is not None:
                 expected.append((key, page, at, until, until is None))

@@ -116,9 +116,13 @@ class ReadRecordsTask:
         read = self.reads.get(wanted.topic_partition.topic) or self.reads[""]
         for records, _ in read_range_with_dead(read.options, read.layout, wanted):
             rows = keyed_rows(read, records, merge.key)
-            order = records.column("timestamp") if merge.order_by is None else rows.column(merge.order_by)
             place = records.column("partition"), records.column("offset")
-            deleted = pc.or_(records.column(VALUE).is_null(), self.layout.deletes(rows))
+            is_tombstone = records.column(VALUE).is_null()
+            order = records.column("timestamp") if merge.order_by is None else rows.column(merge.order_by)
+            if merge.history and pa.types.is_timestamp(order.type):
+                # A version that a tombstone ends must end at some time, and a tombstone has that of its record alone.
+                order = pc.if_else(is_tombstone, records.column("timestamp").cast(order.type), order)
+            deleted = pc.or_(is_tombstone, self.layout.deletes(rows))
             wanted_rows = has_key(rows, merge.key)
             if self.chosen is not None:
                 wanted_rows = pc.and_(wanted_rows, self.chosen.among(rows))
@@ -208,6 +212,8 @@ def last_of_each_key(rows: pa.Table, merge: MergeSpec, *, is_query: bool) -> pa.
     """The last row of each key, unless it deletes the key."""
     keys = list(merge.key)
     if merge.order_by is not None:
+        if not is_query:
+            rows = _without_what_tombstones_delete(rows, keys)
         beside = {_KNOWN: rows[ORDER].is_valid().cast(pa.int8()), _RANK: pc.invert(rows[STORED]).cast(pa.int8())}
         ordered = _sorted(rows, [_KNOWN, ORDER, _RANK, *PLACE], beside)
         last = last_rows(ordered, keys)
@@ -225,11 +231,33 @@ def last_of_each_key(rows: pa.Table, merge: MergeSpec, *, is_query: bool) -> pa.
     return last.filter(pc.invert(last[DELETED]))
 
 
+def _without_what_tombstones_delete(rows: pa.Table, keys: list[str]) -> pa.Table:
+    """A deletion without a value of `order_by`, such as a tombstone, deletes what came before it: the stored row, and those of
+    its key at lower offsets of its partition. Later ones stay, whatever their value."""
+    deletions = rows.filter(pc.and_(rows[DELETED], rows[ORDER].is_null()))
+    if not deletions.num_rows:
+        return rows
+    partition, offset = PLACE
+    until = deletions.group_by([*keys, partition]).aggregate([(offset, "max")])
+    # Other columns stay out of the joins, which do not take nested ones.
+    numbered = rows.select([*keys, *PLACE, STORED]).append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    stored = numbered.filter(numbered[STORED]).join(until.select(keys), keys, join_type="left semi")
+    read = numbered.filter(pc.invert(numbered[STORED])).join(until, [*keys, partition], join_type="inner")
+    read = read.filter(pc.less_equal(read[offset], read[f"{offset}_max"]))
+    is_left = np.ones(rows.num_rows, bool)
+    is_left[stored[_ROW].to_numpy()] = False
+    is_left[read[_ROW].to_numpy()] = False
+    return rows.filter(pa.array(is_left))
+
+
 def versions(rows: pa.Table, merge: MergeSpec) -> pa.Table:
     """All versions of each key, each valid until the next begins or the key is deleted. Changes may come late: a version is put
     where it belongs. Of changes at the same time the last wins."""
     if rows[ORDER].null_count:
-        raise RowError(f"a row has null in {merge.order_by}, which says when its version begins; leave such rows out")
+        raise RowError(
+            f"a row has null in {merge.order_by}, which says when its version begins; leave such rows out. Tombstones have it, "
+            "unless the column is a timestamp: delete by a row with a value (merge.delete) instead"
+        )
     is_stored = rows[STORED].combine_chunks()
     ends = rows[VALID_TO] if VALID_TO in rows.column_names else pa.nulls(rows.num_rows, rows[ORDER].type)
     # A version that is over ends as if its key were deleted then: the next one, if there is any, begins at the same time.
