@@ -29,7 +29,10 @@ CONNECTIONS_MAX: Final = "max.connections"
 # Broker settings that are the default of a topic setting.
 BROKER_NAMES: Final = {
     "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
     "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "flush.messages": "log.flush.interval.messages",

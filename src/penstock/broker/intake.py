@@ -60,6 +60,7 @@ class Route(NamedTuple):
     partition: Partition
     uses_append_time: bool
     codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
+    codec_level: int | None  # how much recompressed batches are; None: the default of the codec
     limits: TimestampLimits | None  # of what producers say of the time; None if it may be anything
     needs_keys: bool  # a message without a key is refused
     shows_own_headers: bool  # those of other gateways are for Kafka's clients as well
@@ -75,6 +76,7 @@ class Route(NamedTuple):
             partition,
             config.uses_append_time,
             config.codec,
+            config.codec_level,
             config.timestamp_limits,
             config.is_compacted,
             config.shows_own_headers,
@@ -126,7 +128,9 @@ class _Examination(NamedTuple):
                 self.allowed_ids.check_payloads(plain, 0, batch.messages, self.checks)
         if plain is not None and route.must_recompress(batch):
             assert route.codec is not None
-            batch = check_batch(recompressed(batch, plain, route.codec), route.partition.config.batch_bytes_max)
+            batch = check_batch(
+                recompressed(batch, plain, route.codec, route.codec_level), route.partition.config.batch_bytes_max
+            )
         return route.stamped(batch, times, self.now_ms)
 
     def plain_in_place(self) -> memoryview | None:

@@ -80,6 +80,13 @@ def _ratio(value: str) -> str:
     return value
 
 
+def _gzip_level(value: str) -> str:
+    level = whole_number(-1, 9)(value)
+    if level == "0":
+        raise InvalidConfigError("0 is not within 1..9, nor -1")
+    return level
+
+
 def _segment_key(key: SegmentKey) -> ConfigKey:
     checks: dict[str, Callable[[str], str]] = {"boolean": _one_of("true", "false"), "list": str}
     return ConfigKey(key.default, checks.get(key.kind, whole_number(key.low, key.high)), key.kind, NO_EFFECT)
@@ -93,6 +100,15 @@ KEYS: dict[str, ConfigKey] = {
         "list",
         "how old messages are cleaned up: delete removes them by retention time and size, compact keeps the "
         "latest message of each key; empty keeps everything",
+    ),
+    "compression.gzip.level": ConfigKey(
+        "-1", _gzip_level, "int", "how much compression.type=gzip compresses: 1 (fastest) to 9, -1 is the default of gzip"
+    ),
+    "compression.lz4.level": ConfigKey(
+        "9", whole_number(1, 17), "int", "how much compression.type=lz4 compresses: 1 (fastest) to 17"
+    ),
+    "compression.zstd.level": ConfigKey(
+        "3", whole_number(-131072, 22), "int", "how much compression.type=zstd compresses: -131072 (fastest) to 22"
     ),
     "compression.type": ConfigKey(
         AS_SENT,
@@ -139,6 +155,8 @@ KEYS: dict[str, ConfigKey] = {
         "int",
         "kept for tools that set it: the storage group decides how many copies a write needs",
     ),
+    "remote.log.copy.disable": ConfigKey("false", _one_of("true", "false"), "boolean", NOT_TIERED),
+    "remote.log.delete.on.disable": ConfigKey("false", _one_of("true", "false"), "boolean", NOT_TIERED),
     "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
     "retention.bytes": ConfigKey(
         "-1",
@@ -268,6 +286,12 @@ class TopicConfig:
     def codec(self) -> int | None:
         """The codec that messages are stored with; None keeps the producer's."""
         return CODECS.get(self["compression.type"])
+
+    @property
+    def codec_level(self) -> int | None:
+        """The level that messages are recompressed with; None is the default of the codec."""
+        name = f"compression.{self['compression.type']}.level"
+        return int(self[name]) if name in KEYS and self[name] != KEYS[name].default else None
 
     @property
     def schema_rule(self) -> SchemaRule | None:

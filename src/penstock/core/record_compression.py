@@ -39,10 +39,11 @@ def decompress(codec: int, records: memoryview, bytes_max: int = PLAIN_BYTES_MAX
         raise ValueError(f"{error} (they may take {bytes_max} bytes)") from error
 
 
-def compress_like(codec: int, sent: memoryview, records: Buffer) -> bytes:
-    """Records with the compression that those of a batch were sent with, in the same framing."""
+def compress_like(codec: int, sent: memoryview, records: Buffer, level: int | None = None) -> bytes:
+    """Records with the compression that those of a batch were sent with, in the same framing. `level` is as the codec counts;
+    None is its default."""
     if codec == GZIP:
-        packer = zlib.compressobj(wbits=GZIP_WINDOW)
+        packer = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=GZIP_WINDOW)
         return packer.compress(records) + packer.flush()
     if codec not in (SNAPPY, LZ4, ZSTD):
         raise ValueError(f"compression {codec} is not known")
@@ -50,10 +51,10 @@ def compress_like(codec: int, sent: memoryview, records: Buffer) -> bytes:
 
     raw = bytes(records)
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(raw))
+        return bytes(cramjam.zstd.compress(raw, level))
     if codec == LZ4:
         # Clients in Java read only blocks that do not lean on one another.
-        frame = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
+        frame = cramjam.lz4.Compressor(level, content_checksum=False, block_linked=False)
         frame.compress(raw)
         return bytes(frame.finish())
     if bytes(sent[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:

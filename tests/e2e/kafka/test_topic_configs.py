@@ -8,7 +8,7 @@ from itertools import count
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from penstock.broker import TopicConfig
 from penstock.kafka.protocol import errors
@@ -51,8 +51,10 @@ def described(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, st
         {"unclean.leader.election.enable": "true", "message.downconversion.enable": "false", "max.message.bytes": "2000000"},
         {"message.timestamp.before.max.ms": "1000", "message.timestamp.after.max.ms": "1000", "min.insync.replicas": "1"},
         {"local.retention.ms": "-2", "local.retention.bytes": "100", "remote.storage.enable": "false"},
+        {"remote.log.copy.disable": "true", "remote.log.delete.on.disable": "true"},
+        {"compression.gzip.level": "9", "compression.lz4.level": "17", "compression.zstd.level": "-5"},
     ],
-    ids=["connect", "flush", "segments", "elections", "timestamps", "tiers"],
+    ids=["connect", "flush", "segments", "elections", "timestamps", "tiers", "remote", "levels"],
 )
 def test_what_frameworks_set_is_taken_kept_and_shown(admin: AdminClient, config: dict[str, str]) -> None:
     name = made(admin, config)
@@ -67,6 +69,8 @@ def test_what_frameworks_set_is_taken_kept_and_shown(admin: AdminClient, config:
         {"remote.storage.enable": "true"},
         {"message.timestamp.before.max.ms": "-1"},
         {"compression.type": "brotli"},
+        {"compression.gzip.level": "0"},
+        {"compression.zstd.level": "23"},
         {"min.insync.replicas": "4"},
     ],
 )
@@ -101,6 +105,31 @@ def test_the_names_that_tools_look_for_are_among_the_brokers(admin: AdminClient)
         "unclean.leader.election.enable",
     ):
         assert found[name] is not None
+
+
+def test_deleting_an_unknown_configuration_changes_nothing(admin: AdminClient) -> None:
+    """MirrorMaker deletes whatever has its default at the source, in one request with what it sets."""
+    name = made(admin, {})
+    entries = [
+        ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET),
+        ConfigEntry("of.a.newer.kafka", None, incremental_operation=AlterConfigOpType.DELETE),
+    ]
+    changing = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    admin.incremental_alter_configs([changing])[changing].result(TIMEOUT_S)
+    assert described(admin, ResourceType.TOPIC, name)["retention.ms"] == "1000"
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("gzip", "1", "9"), ("lz4", "1", "17"), ("zstd", "-1000", "22")])
+def test_messages_are_recompressed_with_the_level_of_the_topic(
+    admin: AdminClient, client: RawClient, codec: str, low: str, high: str
+) -> None:
+    values = [b"".join(b"%d is %x, " % (number, number * number) for number in range(start, start + 400)) for start in range(20)]
+    sizes = []
+    for level in (low, high):
+        topic = made(admin, {"compression.type": codec, f"compression.{codec}.level": level})
+        assert client.produce(topic, make_batch(values, timestamp=int(time.time() * 1000))).error_code == 0
+        sizes.append(len(bytes(client.fetch(topic, 0).records or b"")))  # type: ignore[arg-type]
+    assert sizes[1] < sizes[0]
 
 
 @pytest.mark.parametrize("wanted", CODECS)

@@ -198,11 +198,14 @@ def _changed(config: TopicConfig, changes: list[IncrementalAlterableConfig]) -> 
     deletes: set[str] = set()
     for change in changes:
         key = TOPIC_CONFIG_KEYS.get(change.name)
+        if change.config_operation == DELETE:
+            # As in Kafka, a name that is not known has no value to delete: MirrorMaker deletes every setting that has its
+            # default at the source, also those that only the source knows.
+            if key is not None:
+                deletes.add(change.name)
+            continue
         if key is None:
             raise InvalidConfigError(f"unknown topic configuration {change.name!r}")
-        if change.config_operation == DELETE:
-            deletes.add(change.name)
-            continue
         if change.value is None:
             raise InvalidRequestError(f"{change.name}: a value is missing")
         if change.config_operation == SET:
