@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,13 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", ROOT / "README.ru.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 SHELLS = frozenset({"sh", "bash", "console"})
 READY_S = 60.0
-_FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL)
+# Of Kafka clients, the console, Kafka Connect, and a Kafka that a page migrates from.
+PORTS = ("9092", "8080", "8083", "9192")
+ADDRESS = re.compile(rf"(?P<host>127\.0\.0\.1|localhost):(?P<port>{'|'.join(PORTS)})\b")
+# A block of a numbered step is indented.
+_FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=indent)(?P=fence)[ \t]*$", re.MULTILINE | re.DOTALL
+)
 
 
 class Block(NamedTuple):
@@ -41,7 +48,8 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for match in _FENCE.finditer(text):
         language, _, name = match["info"].strip().partition(" ")
-        found.append(Block(language, name.strip(), match["body"], text.count("\n", 0, match.start()) + 1))
+        body = textwrap.dedent(match["body"]) if match["indent"] else match["body"]
+        found.append(Block(language, name.strip(), body, text.count("\n", 0, match.start()) + 1))
     return found
 
 
@@ -59,7 +67,8 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._kafka, self._http = free_ports(2)
+        self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self._kafka, self._http = self._ports["9092"], self._ports["8080"]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
         self._environment = {
             **clean,
@@ -78,12 +87,11 @@ class Shell:
         for process in self._background:
             _end(process)
         for file in self.folder.glob("*.pid"):
-            _kill(int(file.read_text()))
+            _kill(int(file.read_text()), self.folder)
 
     def here(self, text: str) -> str:
         """A text of a page with the addresses that are used here."""
-        text = re.sub(r"(127\.0\.0\.1|localhost):9092\b", rf"\g<1>:{self._kafka}", text)
-        return re.sub(r"(127\.0\.0\.1|localhost):8080\b", rf"\g<1>:{self._http}", text)
+        return ADDRESS.sub(lambda match: f"{match['host']}:{self._ports[match['port']]}", text)
 
     def save(self, block: Block) -> None:
         """A file that the page has the reader make."""
@@ -164,11 +172,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _kill(pid: int) -> None:
-    """A node that a page started and left running."""
+def _kill(pid: int, folder: Path) -> None:
+    """A process that a page started in its folder and left running."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if b"penstock" in command:
+        if Path(f"/proc/{pid}/cwd").readlink() == folder.resolve():
             os.kill(pid, signal.SIGKILL)
     except (FileNotFoundError, ProcessLookupError):
         return

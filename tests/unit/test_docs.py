@@ -20,6 +20,7 @@ HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
 CODE = re.compile(r"^```.*?^```[ \t]*$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 FOLDERS = ("src", "tests", "bench", "examples", "deploy")
 SOURCE_FILE = re.compile(r"`([\w./-]+\.py)`")
+COMPUTED = re.compile(r"^\$\(.*\)$")  # what a shell puts in when the command runs
 ENDS = ("|", "||", "&&", ";", "&", ">", ">>", "<", "2>&1", "2>")
 
 
@@ -103,7 +104,7 @@ def test_every_command_in_the_docs_parses(where: str, words: list[str]) -> None:
         return
     assert command in COMMANDS, f"{where}: there is no such command"
     # What stands for something else in a sentence is something that parses.
-    argv = [word.replace("…", "x") for word in words[1:] if word != "--help"]
+    argv = [COMPUTED.sub("1", word.replace("…", "x")) for word in words[1:] if word != "--help"]
     parser: argparse.ArgumentParser = import_module(module_of(command)).parser()
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
