@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Mapping
-
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock.broker.schema_registry.names import DEFAULT_CONTEXT, context_of
 from penstock.broker.schema_registry.registry import SchemaRegistry
@@ -21,7 +19,7 @@ class TopicIds:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
         self._checks = ValueChecks(registry)
-        self._kept: dict[tuple[str, SchemaRule], tuple[int, AllowedIds]] = {}
+        self._kept: dict[str, tuple[int, SchemaRule, AllowedIds]] = {}  # by topic
 
     @property
     def may_be_behind(self) -> bool:
@@ -35,13 +33,13 @@ class TopicIds:
     def allowed(self, topic: str, rule: SchemaRule) -> AllowedIds:
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
         state = self._registry.loaded_state()
-        kept = self._kept.get((topic, rule))
-        if kept is not None and kept[0] == state.next_offset:
-            return kept[1]
+        kept = self._kept.get(topic)
+        if kept is not None and kept[0] == state.next_offset and kept[1] == rule:
+            return kept[2]
         key = None if rule.key is None else _ids(state, topic, "key", rule.key)
         value = None if rule.value is None else _ids(state, topic, "value", rule.value)
         allowed = AllowedIds(topic, key, value)
-        self._kept[topic, rule] = (state.next_offset, allowed)
+        self._kept[topic] = (state.next_offset, rule, allowed)
         return allowed
 
     def checks(self) -> Mapping[int, ValueCheck]:
@@ -53,7 +51,7 @@ class TopicIds:
         return await self._checks.load(schema_ids)
 
 
-def _ids(state: RegistryState, topic: str, what: str, strategy: SubjectStrategy) -> NDArray[np.int64]:
+def _ids(state: RegistryState, topic: str, what: str, strategy: SubjectStrategy) -> array[int]:
     """The ids of all schemas of the subjects that a strategy has for a topic. The name of a record is not looked for in its
     schema: any subject may be one."""
     if not strategy.by_record:
@@ -62,4 +60,4 @@ def _ids(state: RegistryState, topic: str, what: str, strategy: SubjectStrategy)
         prefix = f"{topic}-" if strategy.by_topic else ""
         subjects = [name for name in state.subjects() if name.startswith(prefix) and context_of(name) == DEFAULT_CONTEXT]
     ids = {version.id for subject in subjects for version in state.live(subject).values()}
-    return np.array(sorted(ids), np.int64)
+    return array("q", sorted(ids))
