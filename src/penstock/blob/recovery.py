@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.blob.blob_id import BlobId
+from penstock.blob.channel import place_of
 from penstock.blob.checkpoint import SUFFIX as CHECKPOINT_SUFFIX
 from penstock.blob.checkpoint import checkpoint_name, load_checkpoint
 from penstock.blob.chunk_ends import Ends, load_ends
@@ -19,7 +20,7 @@ from penstock.blob.disk import Disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import CHUNK_SUFFIX, Position, chunk_name
 from penstock.blob.meta import decode_items
-from penstock.blob.record import RecordKind
+from penstock.blob.record import Header, RecordKind, record_size
 from penstock.blob.sisters import decode_marks
 from penstock.core.errors import CorruptionError, DataMissingError
 
@@ -140,7 +141,7 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: End
                 bare = item._replace(body=memoryview(b""))
                 (damage if item.header.offset < end else doubtful).append(bare)
     for trouble in damage + _settle(doubtful, durable, found):
-        _report(trouble, found)
+        _report(trouble, chunks, found)
 
 
 def _report_cut(number: int, size: int | None, end: int, found: Recovery) -> None:
@@ -172,7 +173,7 @@ def _apply(index: DiskIndex, item: ScannedRecord) -> None:
         index.marks.update((mark.order, mark) for mark in decode_marks(item.body))
 
 
-def _report(trouble: Gap | ScannedRecord, found: Recovery) -> None:
+def _report(trouble: Gap | ScannedRecord, chunks: dict[int, int], found: Recovery) -> None:
     if isinstance(trouble, Gap):
         end = "its end" if trouble.end is None else f"byte {trouble.end}"
         found.losses.append(f"chunk {trouble.chunk} is unreadable from byte {trouble.offset} to {end}")
@@ -180,11 +181,24 @@ def _report(trouble: Gap | ScannedRecord, found: Recovery) -> None:
         return
     header = trouble.header
     if header.kind == RecordKind.PART:
-        if found.index.entry_of(header.blob_id) is not None:
-            return  # it has been written again since
+        if _is_elsewhere(header, chunks, found.index):
+            return
         entry = found.index.add_part(header.blob_id, header.chunk, header.offset)
         found.index.mark_damaged(header.blob_id, entry)
         found.losses.append(f"part {BlobId.unpack(header.blob_id)} in chunk {header.chunk} at byte {header.offset} is damaged")
     elif header.kind == RecordKind.META:
         found.losses.append(f"metadata in chunk {header.chunk} at byte {header.offset} is damaged")
         found.unknown_loss = True
+
+
+def _is_elsewhere(damaged: Header, chunks: dict[int, int], index: DiskIndex) -> bool:
+    """Whether a part whose record is damaged is there without it: it was written again since, or was moved, and what it was moved
+    from is still there. A checkpoint from before the move tells only of that, which may have been given back."""
+    entry = index.entry_of(damaged.blob_id)
+    if entry is None:
+        return False
+    known = place_of(entry)
+    if known[:2] >= (damaged.chunk, damaged.offset):
+        return known[:2] > (damaged.chunk, damaged.offset)
+    end = known.offset + record_size(index.part_size(known.size))
+    return not known.damaged and end <= chunks.get(known.chunk, 0)

@@ -160,6 +160,53 @@ def test_a_damaged_body_in_the_middle_is_reported_and_never_returned() -> None:
     _run(scenario)
 
 
+@pytest.mark.parametrize("is_given_back", [True, False], ids=["gone", "kept"])
+def test_a_damaged_record_of_a_part_that_was_moved_is_one_loss_unless_it_is_still_where_it_was(*, is_given_back: bool) -> None:
+    async def scenario() -> None:
+        platter = SimPlatter()
+        vdisk = await _open(platter, options=replace(SMALL, chunk_size=1 << 12))
+        upkeep = Upkeep(vdisk)
+        await _put(vdisk, *range(100))
+        blob_id = blob_at(3, SIZE).pack()
+        collected = CollectRequest(blob_id[:9], 1, 1, blob_at(98, SIZE).pack()[9:17], False, (blob_id[9:21],), ())
+        assert (await vdisk.collect(1, collected)).status is Status.OK
+        for _ in range(2):
+            assert await upkeep.checkpoint()
+        await (upkeep.reclaim() if is_given_back else upkeep._rewrite(1))
+        name, begin = _place(vdisk, 3)
+        assert name != chunk_name(1)
+        assert (chunk_name(1) in platter.names()) != is_given_back
+        await vdisk.close()
+        platter.rot(Random(1), name, begin + HEADER_SIZE + 5)
+        reopened = await _open(platter)
+        assert len(reopened.recovered.losses) == is_given_back
+        assert await _get(reopened, 3) is (Status.ERROR if is_given_back else Status.OK)
+        assert await _get(reopened, 99) is Status.OK
+        await reopened.close()
+
+    _run(scenario)
+
+
+def test_damage_to_a_part_that_a_checkpoint_has_from_behind_its_place_in_the_log_is_reported() -> None:
+    async def scenario() -> None:
+        platter = SimPlatter()
+        vdisk = await _open(platter)
+        upkeep = Upkeep(vdisk)
+        await _put(vdisk, 0)
+        start = vdisk.journal.durable
+        await _put(vdisk, 1, 2)
+        assert await upkeep._write_checkpoint(checkpoint_name(1), start, 0)
+        name, begin = _place(vdisk, 1)
+        await vdisk.close()
+        platter.rot(Random(1), name, begin + HEADER_SIZE + 5)
+        reopened = await _open(platter)
+        assert len(reopened.recovered.losses) == 1
+        assert await _statuses(reopened, range(3)) == [Status.OK, Status.ERROR, Status.OK]
+        await reopened.close()
+
+    _run(scenario)
+
+
 @pytest.mark.parametrize("at", [20, HEADER_SIZE + 5], ids=["header", "body"])
 def test_damage_to_what_an_earlier_opening_wrote_is_reported(at: int) -> None:
     async def scenario() -> None:
