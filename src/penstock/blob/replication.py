@@ -103,6 +103,9 @@ class Replicator:
         if not absence_shown(self._group.erasure, self._silent):
             report.failed, report.reason = 1, "too few disks can tell what this one should hold"
             return
+        if self._vdisk.doubts_keeps:
+            report.failed, report.reason = 1, "it has not yet compared its Keep flags with those of enough others"
+            return
         for seen in self._partial[:PARTIAL_MAX]:
             await self._stand_in_again(seen, report)
         report.failed += len(self._partial[PARTIAL_MAX:])

@@ -152,7 +152,7 @@ class Upkeep:
         vdisk, journal = self._vdisk, self._vdisk.journal
         frames = waiting = 0
         # A disk that is being refilled must not be taken for complete by its checkpoint, when the damage is behind that.
-        is_refilled = (vdisk.proves_absence and not vdisk.doubts_keeps) or vdisk.erasure is Erasure.NONE
+        is_refilled = vdisk.proves_absence or vdisk.erasure is Erasure.NONE
         state = vdisk.index.state if is_refilled else min(vdisk.index.state, DiskState.SYNCED)
         for frame in encode_checkpoint(vdisk.index, start, state):
             vdisk.disk.append(name, [frame])
