@@ -32,8 +32,8 @@ class Member:
     def __init__(self, vdisk: VDisk, group: Group, probe: GroupProbe, clock: Clock, pace: RefillPace) -> None:
         self.vdisk = vdisk
         self.syncer = Syncer(vdisk, group)
-        self.replicator = Replicator(vdisk, group, pace)
         self.upkeep = Upkeep(vdisk)
+        self.replicator = Replicator(vdisk, group, pace, self._cover_loss)
         self._group = group
         self._probe = probe
         self._clock = clock
@@ -65,6 +65,13 @@ class Member:
             await self.upkeep.accept_losses()
         except OSError as error:
             self._upkeep_trouble.failed(error)
+
+    async def _cover_loss(self) -> bool:
+        try:
+            return await self.upkeep.cover_loss()
+        except OSError as error:
+            self._upkeep_trouble.failed(error)
+            return False
 
     async def round(self, replication_interval: float) -> bool:
         """Check the disk, sync with the sisters, start replicating missing parts, and do the upkeep that is due. Returns False if

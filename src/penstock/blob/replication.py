@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import operator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
@@ -60,11 +61,13 @@ class Replicator:
     """Compares one VDisk with its sisters and repairs differences, on its own disk only.
 
     A refill ends only when nothing that was acknowledged can be missing: neither a blob that only silent disks hold, nor one
-    of which this disk held a part in place of a sister that is back and has not got it yet.
+    of which this disk held a part in place of a sister that is back and has not got it yet. `cover_loss` sees to it that what is
+    unreadable in the log of this disk is not missed again when it is opened the next time.
     """
 
-    def __init__(self, vdisk: VDisk, group: Group, pace: RefillPace) -> None:
+    def __init__(self, vdisk: VDisk, group: Group, pace: RefillPace, cover_loss: Callable[[], Awaitable[bool]]) -> None:
         self._vdisk = vdisk
+        self._cover_loss = cover_loss
         self._group = group
         self._pace = pace
         # When the last turn ended, and how many records the disk had then.
@@ -109,6 +112,9 @@ class Replicator:
         for seen in self._partial[:PARTIAL_MAX]:
             await self._stand_in_again(seen, report)
         report.failed += len(self._partial[PARTIAL_MAX:])
+        if report.complete and not await self._cover_loss():
+            # Sisters that fail next rely on it: it must still be complete when it is opened again.
+            report.failed, report.reason = 1, "no checkpoint can be written behind what is unreadable in its log"
         if report.complete:
             await self._vdisk.reach(DiskState.COMPLETE)
 

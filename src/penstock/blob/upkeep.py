@@ -6,6 +6,7 @@ retained, so that one damaged checkpoint costs recovery time and nothing else.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 
@@ -44,6 +45,8 @@ class Upkeep:
         self._bytes_at_checkpoint = 0
         self._records_at_checkpoint = -recovered.records_replayed
         self._missed = set(recovered.missing_chunks)
+        self._has_gaps = recovered.unknown_loss  # in the log that an opening reads
+        self._checkpointing = asyncio.Lock()
         self._was_full = False  # when it looked last
         self._short: dict[int, int] = {}  # chunks that were found short, and what was left of them
         self.losses: list[str] = list(recovered.losses)
@@ -120,6 +123,15 @@ class Upkeep:
 
     async def checkpoint(self) -> bool:
         """Write a checkpoint of the index. Returns whether that succeeded."""
+        async with self._checkpointing:
+            return await self._checkpoint()
+
+    async def cover_loss(self) -> bool:
+        """Write a checkpoint if something in the log before it cannot be read, so that the next opening does not miss it again.
+        Returns whether there is nothing of the kind any more."""
+        return not self._has_gaps or await self.checkpoint()
+
+    async def _checkpoint(self) -> bool:
         vdisk, journal = self._vdisk, self._vdisk.journal
         start, failures = journal.durable, journal.failures
         self._bytes_at_checkpoint, self._records_at_checkpoint = journal.bytes_appended, journal.records_appended
@@ -130,6 +142,7 @@ class Upkeep:
         if not await self._write_checkpoint(checkpoint_name(number), start, failures):
             return False
         self._failed.remove(number)
+        self._has_gaps = False
         self._starts[number] = start
         vdisk.failures_covered = failures
         for old in sorted(self._starts)[:-CHECKPOINTS_KEPT]:

@@ -174,8 +174,9 @@ def test_a_missing_chunk_is_restored_from_the_other_disks(erasure: Erasure) -> N
         # However often it is opened before it is whole again, also from a checkpoint that is behind the missing chunk.
         vdisk = group.life.vdisks[2]
         vdisk.proves_absence = False
-        assert await Upkeep(vdisk).checkpoint()
-        await group.do(Upkeep(vdisk).note_ends())
+        upkeep = group.life._members[2].upkeep
+        assert await upkeep.checkpoint()
+        await group.do(upkeep.note_ends())
         group.process.crash()
         platter = group.platters[2]
         disk = SimDisk(platter, Random(1))

@@ -14,7 +14,7 @@ from penstock.blob.checkpoint import checkpoint_name
 from penstock.blob.chunk_ends import SUFFIX as ENDS_SUFFIX
 from penstock.blob.journal import chunk_name
 from penstock.blob.link import CollectRequest
-from penstock.blob.meta import BlockItem
+from penstock.blob.meta import BlockItem, DiskState
 from penstock.blob.options import VDiskOptions
 from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, record_size
 from penstock.blob.status import Status
@@ -341,6 +341,31 @@ def test_a_damaged_record_is_repaired_from_the_other_parts(erasure: Erasure, at:
         assert await group.holders(hurt) == full
         await group.restart()
         await group.take_out(*group.subgroup(hurt)[1:3])
+        await group.expect(blobs)
+
+    run_group(erasure, scenario)
+
+
+@pytest.mark.parametrize("erasure", [*REDUNDANT, Erasure.MIRROR_3])
+def test_a_disk_that_was_repaired_after_an_unknown_loss_is_complete_when_it_is_opened_again(erasure: Erasure) -> None:
+    """Otherwise it and a sister that is lost next wait for each other for ever."""
+
+    async def scenario(group: SimGroup) -> None:
+        blobs = await group.store(range(5))
+        await group.settle()
+        await group.do(group.life.stop())
+        group.platters[0].rot(Random(1), chunk_name(1), 120, length=60)
+        await group.start()
+        assert group.life.vdisks[0].recovered.unknown_loss
+        await group.refill()
+        assert group.life.vdisks[0].proves_absence
+        await group.restart(crash=True)
+        assert not any(vdisk.recovered.unknown_loss for vdisk in group.life.vdisks.values())
+        await group.take_out(1)
+        group.platters[1].wipe()
+        await group.put_in(1)
+        await group.refill()
+        assert {vdisk.index.state for vdisk in group.life.vdisks.values()} == {DiskState.COMPLETE}
         await group.expect(blobs)
 
     run_group(erasure, scenario)
