@@ -38,7 +38,7 @@ from penstock.broker.internal_topics import (
 from penstock.broker.limits import BrokerLimits
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import LedNodes, OtherNodes
-from penstock.broker.partition_broker import PartitionBroker
+from penstock.broker.partition_broker import PartitionBroker, Produced
 from penstock.broker.partition_status import PartitionStatus
 from penstock.broker.probe import BrokerReading, GroupCount
 from penstock.broker.schema_rules import RefusedRecordsError
@@ -97,6 +97,7 @@ __all__ = [
     "PartitionUnavailableError",
     "Permission",
     "Position",
+    "Produced",
     "RefusedRecordsError",
     "RepeatedCredentialError",
     "ResourceKind",

@@ -130,8 +130,8 @@ class PartitionBroker:
             await confirmations.confirm()
 
     def data_directories(self) -> list[Path]:
-        """The data directories of the topics' storage group, one for each disk of this node."""
-        groups = [group for group in self.tablets.storage.groups() if group.id == self.options.group]
+        """The data directories of the storage groups, one for each VDisk on this node."""
+        groups = self.tablets.storage.groups()
         paths = (group.vdisk_directory(order) for group in groups for order in range(len(group.disks)))
         return [path for path in paths if path.is_absolute()]
 

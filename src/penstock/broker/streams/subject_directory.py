@@ -10,7 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.broker.errors import PartitionDamagedError, PartitionUnavailableError, TopicExistsError, UnknownTopicError
+from penstock.broker.errors import (
+    PartitionDamagedError,
+    PartitionElsewhereError,
+    PartitionUnavailableError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from penstock.broker.streams.errors import InvalidSubjectError
 from penstock.broker.streams.sequencer import Sequencer, Subject
 from penstock.broker.streams.subject_patterns import check_pattern, check_subject, matches
@@ -125,6 +131,10 @@ async def once_there(look: Callable[[], T]) -> T:
             return look()
         except PartitionDamagedError:
             raise  # it does not come back by itself
+        except PartitionElsewhereError as error:
+            if error.node_id is not None:
+                raise
+            await asyncio.sleep(START_PAUSE_S)
         except PartitionUnavailableError:
             await asyncio.sleep(START_PAUSE_S)
     return look()

@@ -19,7 +19,7 @@ from penstock.placement import (
     Placement,
 )
 from penstock.server.cluster.known_nodes import KnownNode, known_nodes
-from penstock.server.cluster.remote_partitions import RemoteReader
+from penstock.server.cluster.remote_partitions import RemotePartitions
 from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.storage_report import GroupReport
 
@@ -41,14 +41,14 @@ class ClusterAdministration:
         placement: Callable[[], Placement | None],
         client: TabletClient,
         *,
-        reader: RemoteReader,
+        partitions: RemotePartitions,
         requests: Mapping[str, Answer],
         clock: Clock,
     ) -> None:
         self._coordination = coordination
         self._placement = placement
         self._client = client
-        self.reader = reader
+        self.partitions = partitions
         self._requests = requests
         self._clock = clock
 
@@ -89,6 +89,10 @@ class ClusterAdministration:
     async def storage_reports(self) -> dict[int, list[GroupReport]]:
         """The storage of all other nodes that answer."""
         return await self._client.storage_reports()
+
+    async def begin_scrubs(self) -> bool:
+        """Have all other nodes verify what is stored on them. Returns whether one has begun."""
+        return await self._client.begin_scrubs()
 
     def hosts(self) -> dict[int, str]:
         """The machine that each running node is on, as its clients know it."""

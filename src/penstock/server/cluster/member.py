@@ -28,7 +28,7 @@ from penstock.server.cluster.kafka_view import InStep
 from penstock.server.cluster.leader_client import FollowedFloors, LeaderClient
 from penstock.server.cluster.leader_service import LeaderService
 from penstock.server.cluster.peers import Peers
-from penstock.server.cluster.remote_partitions import ReadService, RemoteReader
+from penstock.server.cluster.remote_partitions import PartitionService, RemotePartitions
 from penstock.server.cluster.schema_partition import ClusterSchemaPartition, SchemaService
 from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.cluster.tablet_service import TabletService
@@ -83,7 +83,7 @@ class ClusterMember:
         )
         self.nodes = ClusterNodes(layout.node_id, coordination)
         self._service = TabletService(interconnect, coordination, self.tablets)
-        ReadService(interconnect, lambda: self._service.broker)
+        PartitionService(interconnect, lambda: self._service.broker)
         self.client = TabletClient(layout.node_id, coordination, peers, self._service)
         self._leader_client = LeaderClient(layout.node_id, coordination, peers)
         SchemaService(interconnect, lambda: self._service.broker)
@@ -123,7 +123,7 @@ class ClusterMember:
             self._coordination,
             lambda: self.placement,
             self.client,
-            reader=RemoteReader(self._peers),
+            partitions=RemotePartitions(self._peers),
             requests=requests,
             clock=self._clock,
         )

@@ -1,4 +1,4 @@
-"""Partitions of other nodes, as the API of the leader reads them: each look and each read is a call to the owner."""
+"""Partitions of other nodes, as the API of the leader uses them: each look, read and write is a call to the owner."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.broker import PartitionBroker, PartitionStatus, Topic
+from penstock.broker import PartitionBroker, PartitionStatus, Produced, Topic
 from penstock.broker.errors import PartitionUnavailableError
-from penstock.core.errors import UnavailableError
+from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.interconnect import CallStatus, Handler, Interconnect, Parts, ServedCall
 from penstock.queue import Aborted, Partition, ReadResult, joined
 from penstock.server.cluster.peers import Peers
 
-READ_DESTINATION: Final = 7
+PARTITIONS_DESTINATION: Final = 7
 READ_S: Final = 10.0
 REPLY_BYTES: Final = 9 << 20  # a batch of any size fits
 READS_AT_ONCE: Final = 3  # of one node: that many replies fit into the window of a destination
@@ -26,12 +26,13 @@ encode: Final = msgspec.msgpack.encode
 Answer = TypeVar("Answer")
 
 
-class ReadMethod(IntEnum):
+class PartitionMethod(IntEnum):
     """Calls to the owner of partitions."""
 
     LOOK = 1
     READ = 2
     FIND_TIME = 3
+    WRITE = 4
 
 
 class LookCall(msgspec.Struct, frozen=True, array_like=True):
@@ -67,17 +68,26 @@ class FindTimeCall(msgspec.Struct, frozen=True, array_like=True):
     timestamp_ms: int
 
 
-class ReadService:
-    """Reads partitions of this node for others. `broker` tells what serves them; None while this node starts."""
+class WriteCall(msgspec.Struct, frozen=True, array_like=True):
+    """A batch for a partition."""
+
+    topic_id: bytes
+    number: int
+    batch: bytes
+
+
+class PartitionService:
+    """Reads and writes partitions of this node for others. `broker` tells what serves them; None while this node starts."""
 
     def __init__(self, interconnect: Interconnect, broker: Callable[[], PartitionBroker | None]) -> None:
         self._broker = broker
         handlers: dict[int, Handler] = {
-            ReadMethod.LOOK: self._serve_look,
-            ReadMethod.READ: self._serve_read,
-            ReadMethod.FIND_TIME: self._serve_find_time,
+            PartitionMethod.LOOK: self._serve_look,
+            PartitionMethod.READ: self._serve_read,
+            PartitionMethod.FIND_TIME: self._serve_find_time,
+            PartitionMethod.WRITE: self._serve_write,
         }
-        interconnect.service.register(READ_DESTINATION, handlers)
+        interconnect.service.register(PARTITIONS_DESTINATION, handlers)
 
     async def _serve_look(self, call: ServedCall) -> Parts:
         asked = msgspec.msgpack.decode(call.body or b"", type=LookCall)
@@ -98,18 +108,27 @@ class ReadService:
         located = await self._partition(asked.topic_id, asked.number).find_time(asked.timestamp_ms)
         return (encode([] if located is None else [located[0]]),)
 
+    async def _serve_write(self, call: ServedCall) -> Parts:
+        asked = msgspec.msgpack.decode(call.body or b"", type=WriteCall)
+        broker = self._serving()
+        return (encode(await broker.produce(broker.catalog.topic_by_id(UUID(bytes=asked.topic_id)), asked.number, asked.batch)),)
+
     def _partition(self, topic_id: bytes, number: int) -> Partition:
+        broker = self._serving()
+        return broker.partition(broker.catalog.topic_by_id(UUID(bytes=topic_id)), number)
+
+    def _serving(self) -> PartitionBroker:
         broker = self._broker()
         if broker is None:
             raise PartitionUnavailableError("this node starts; try again in a moment")
-        return broker.partition(broker.catalog.topic_by_id(UUID(bytes=topic_id)), number)
+        return broker
 
 
 class RemotePartition:
     """A partition of another node, with the offsets that it had when it was looked at."""
 
-    def __init__(self, reader: RemoteReader, node_id: int, topic_id: bytes, status: PartitionStatus) -> None:
-        self._reader = reader
+    def __init__(self, partitions: RemotePartitions, node_id: int, topic_id: bytes, status: PartitionStatus) -> None:
+        self._partitions = partitions
         self._node_id = node_id
         self._topic_id = topic_id
         self._aborted: list[Aborted] = []  # of what was read last
@@ -122,7 +141,7 @@ class RemotePartition:
     async def read(self, offset: int, bytes_max: int, *, until: int | None = None) -> ReadResult:
         """See Partition."""
         call = ReadCall(self._topic_id, self.number, offset, bytes_max, until)
-        reply = await self._reader.call(self._node_id, ReadMethod.READ, call, ReadReply)
+        reply = await self._partitions.call(self._node_id, PartitionMethod.READ, call, ReadReply)
         self._aborted = reply.aborted
         batches = (reply.batches,) if reply.batches else ()
         size = len(reply.batches)
@@ -135,12 +154,12 @@ class RemotePartition:
     async def find_time(self, timestamp_ms: int) -> tuple[int, bytes] | None:
         """The base offset of the first batch with this timestamp or a later one; its bytes are not fetched."""
         call = FindTimeCall(self._topic_id, self.number, timestamp_ms)
-        located = await self._reader.call(self._node_id, ReadMethod.FIND_TIME, call, list[int])
+        located = await self._partitions.call(self._node_id, PartitionMethod.FIND_TIME, call, list[int])
         return (located[0], b"") if located else None
 
 
-class RemoteReader:
-    """Reads partitions of other nodes."""
+class RemotePartitions:
+    """Reads and writes partitions of other nodes."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -152,18 +171,29 @@ class RemoteReader:
 
         async def ask(node_id: int, numbers: Sequence[int]) -> list[RemotePartition]:
             call = LookCall(topic_id, list(numbers))
-            statuses = await self.call(node_id, ReadMethod.LOOK, call, list[PartitionStatus])
+            statuses = await self.call(node_id, PartitionMethod.LOOK, call, list[PartitionStatus])
             return [RemotePartition(self, node_id, topic_id, status) for status in statuses]
 
         looked = await asyncio.gather(*(ask(node_id, numbers) for node_id, numbers in numbers_by_node.items()))
         return [partition for partitions in looked for partition in partitions]
 
-    async def call(self, node_id: int, method: ReadMethod, body: msgspec.Struct, kind: type[Answer]) -> Answer:
-        """The answer of a node. UnavailableError if it gives none."""
+    async def write(self, node_id: int, topic: Topic, number: int, batch: bytes) -> Produced:
+        """Store a batch, as `PartitionBroker.produce` does."""
+        return await self.call(node_id, PartitionMethod.WRITE, WriteCall(topic.id.bytes, number, batch), Produced)
+
+    async def call(self, node_id: int, method: PartitionMethod, body: msgspec.Struct, kind: type[Answer]) -> Answer:
+        """The answer of a node. UnavailableError if it gives none, InvalidRequestError if it refuses what it is asked."""
         async with self._limits.setdefault(node_id, asyncio.Semaphore(READS_AT_ONCE)):
             reply = await self._peers.link(node_id).call(
-                method, READ_DESTINATION, (encode(body),), timeout_s=READ_S, reply_bytes=REPLY_BYTES
+                method, PARTITIONS_DESTINATION, (encode(body),), timeout_s=READ_S, reply_bytes=REPLY_BYTES
             )
+        if reply.status is CallStatus.FAILED and reply.code in _codes_of(InvalidRequestError):
+            raise InvalidRequestError(reply.reason)
         if reply.status is not CallStatus.OK:
             raise UnavailableError(f"node {node_id}, which has the partition, does not answer: {reply.reason}; try again")
         return msgspec.msgpack.decode(reply.body, type=kind)
+
+
+def _codes_of(kind: type[PenstockError]) -> set[str]:
+    """The codes of a kind of error and of all below it."""
+    return {kind.code}.union(*(_codes_of(below) for below in kind.__subclasses__()))

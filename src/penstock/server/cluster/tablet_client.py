@@ -41,6 +41,7 @@ REPLY_BYTES: Final = 4 << 20
 Answer = TypeVar("Answer")
 
 _STATES: Final = msgspec.msgpack.Decoder(list[TabletState])
+_ANSWER: Final = msgspec.msgpack.Decoder(bool)
 _IDS: Final = msgspec.msgpack.Decoder(list[int])
 _REPORTS: Final = msgspec.msgpack.Decoder(list[GroupReport])
 _STATUSES: Final = msgspec.msgpack.Decoder(list[PartitionStatus])
@@ -103,6 +104,13 @@ class TabletClient:
         replies = await asyncio.gather(*(self._call(node, TabletMethod.STORAGE, None, STATES_S) for node in nodes))
         told = {node: _decoded(reply, _REPORTS) for node, reply in zip(nodes, replies, strict=True)}
         return {node: groups for node, groups in told.items() if groups is not None}
+
+    async def begin_scrubs(self) -> bool:
+        """Have all other nodes verify what is stored on them. Returns whether one has begun."""
+        nodes = [member.node_id for member in self._coordination.members() if member.node_id != self._node_id]
+        replies = await asyncio.gather(*(self._call(node, TabletMethod.SCRUB, None, STATES_S) for node in nodes))
+        begun: list[bool | None] = [_decoded(reply, _ANSWER) for reply in replies]
+        return any(begun)
 
     async def poll_statuses(self) -> None:
         """Keep `statuses` up to date until cancelled."""

@@ -19,6 +19,7 @@ from penstock.core.errors import UnavailableError
 from penstock.interconnect import Handler, Interconnect, Parts, ServedCall
 from penstock.placement import HostOrder, TabletState
 from penstock.queue import Partition, SourceWrite
+from penstock.server.scrub import Scrub
 from penstock.server.storage_report import storage_report
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class TabletMethod(IntEnum):
     STATUSES = 6
     SETTLE = 7
     STORAGE = 8
+    SCRUB = 9
 
 
 class HostCall(msgspec.Struct, frozen=True, array_like=True):
@@ -89,6 +91,7 @@ class TabletService:
     def __init__(self, interconnect: Interconnect, coordination: Coordination, tablets: Tablets) -> None:
         self._coordination = coordination
         self._tablets = tablets
+        self.scrub = Scrub(tablets.storage)
         self._revision = 0  # of the leader key of the last leader that called
         self.broker: PartitionBroker | None = None
         self.refresh_floors: Callable[[], Awaitable[None]] | None = None  # while this node follows
@@ -101,6 +104,7 @@ class TabletService:
             TabletMethod.STATUSES: self._serve_statuses,
             TabletMethod.SETTLE: self._serve_settle,
             TabletMethod.STORAGE: self._serve_storage,
+            TabletMethod.SCRUB: self._serve_scrub,
         }
         # None of them may stop midway: a tablet that was being stopped would run on unknown to all.
         interconnect.service.register(TABLETS_DESTINATION, handlers, cancels=False)
@@ -211,6 +215,9 @@ class TabletService:
 
     async def _serve_storage(self, call: ServedCall) -> Parts:
         return (encode(await storage_report(self._tablets.storage)),)
+
+    async def _serve_scrub(self, call: ServedCall) -> Parts:
+        return (encode(await self.scrub.begin()),)
 
 
 def mark_call(place: TopicPartition, marker: bytes, source: SourceWrite) -> MarkCall:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.broker import Operation, Topic
+from penstock.broker import Operation, PartitionElsewhereError, Produced, Topic, check_not_internal
 from penstock.core.key_hash import partition_of_key
 from penstock.core.record_format import framed, packed_record
 from penstock.server.http.errors import MalformedRequestError
@@ -58,11 +58,20 @@ class ProduceResource(Resource):
         now_ms = self._context.now_ms()
         batch = framed(packed_record(0, value, key=key, headers=headers), 1, (now_ms, now_ms))
         number = self._partition(topic, key) if message.partition is None else message.partition
-        broker.route(topic.name, number)  # refuses topics that are the broker's own
-        stored = await broker.produce(topic, number, batch)
+        check_not_internal(topic.name)
+        stored = await self._produce(topic, number, batch)
         await throttle_writer(broker, call.caller, len(batch))
         stamp = now_ms if stored.append_time_ms < 0 else stored.append_time_ms
         return ProduceResult(partition=number, offset=stored.base_offset, timestamp=stamp)
+
+    async def _produce(self, topic: Topic, number: int, batch: bytes) -> Produced:
+        """Store a batch, on whichever node its partition is."""
+        try:
+            return await self._context.broker.produce(topic, number, batch)
+        except PartitionElsewhereError as error:
+            if self._context.cluster is None or error.node_id is None:
+                raise
+            return await self._context.cluster.partitions.write(error.node_id, topic, number, batch)
 
     def _partition(self, topic: Topic, key: bytes | None) -> int:
         if key is not None:

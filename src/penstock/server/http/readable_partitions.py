@@ -24,7 +24,7 @@ async def readable_partitions(context: NodeContext, topic: Topic, numbers: Seque
                 raise
             elsewhere.setdefault(error.node_id, []).append(number)
     if context.cluster is not None and elsewhere:
-        for partition in await context.cluster.reader.look(topic, elsewhere):
+        for partition in await context.cluster.partitions.look(topic, elsewhere):
             found[partition.number] = partition
     return [found[number] for number in numbers]
 

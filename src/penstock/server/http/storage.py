@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 
-from penstock.blob import Erasure, VDiskHost, VDiskId
+from penstock.blob import Erasure, VDiskId
 from penstock.broker import Operation
-from penstock.core.errors import PenstockError
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
+from penstock.server.scrub import Scrub
 from penstock.server.storage_report import GroupReport, GroupState, VDiskReport, VDiskState, merged_reports, storage_report
-
-log = logging.getLogger(__name__)
 
 
 class VDiskView(ResponseModel, frozen=True):
@@ -88,13 +85,18 @@ class StorageResource(Resource):
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
-        self._scrubbing: asyncio.Task[None] | None = None
+        self._scrub = Scrub(context.storage)
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
         return [
             Route("GET", "/storage", self.show, "storage groups and their disks"),
-            Route("POST", "/storage/scrub", self.begin_scrub, "read and verify everything that is stored, in the background"),
+            Route(
+                "POST",
+                "/storage/scrub",
+                self.begin_scrub,
+                "read and verify all that is stored, on all nodes, in the background",
+            ),
             Route(
                 "POST", "/storage/confirm-clock", self.confirm_clock, "the machine's clock is right: messages age by it at once"
             ),
@@ -102,9 +104,7 @@ class StorageResource(Resource):
 
     async def close(self) -> None:
         """Cancel the scrub."""
-        if self._scrubbing is not None:
-            self._scrubbing.cancel()
-            await asyncio.gather(self._scrubbing, return_exceptions=True)
+        await self._scrub.close()
 
     async def show(self, call: Call[Nothing, Nothing, Nothing]) -> StorageView:
         """GET /storage."""
@@ -124,11 +124,9 @@ class StorageResource(Resource):
     async def begin_scrub(self, call: Call[Nothing, Nothing, Nothing]) -> ScrubStart:
         """POST /storage/scrub."""
         call.caller.check_cluster(Operation.ALTER)
-        if self._scrubbing is not None and not self._scrubbing.done():
-            return ScrubStart(started=False)
-        lives = [await self._context.storage.life(config.id) for config in self._context.storage.groups()]
-        self._scrubbing = asyncio.create_task(_scrub(lives), name="scrub")
-        return ScrubStart(started=True)
+        cluster = self._context.cluster
+        begins = [self._scrub.begin(), *(() if cluster is None else (cluster.begin_scrubs(),))]
+        return ScrubStart(started=any(await asyncio.gather(*begins)))
 
     async def confirm_clock(self, call: Call[Nothing, Nothing, Nothing]) -> ClockConfirmation:
         """POST /storage/confirm-clock."""
@@ -157,7 +155,7 @@ class StorageResource(Resource):
             total=sum(vdisk.total or 0 for vdisk in spaces),
             restored=group.restored,
             scrub=ScrubView(
-                is_running=self._scrubbing is not None and not self._scrubbing.done(),
+                is_running=self._scrub.is_running,
                 last_ms=group.scrubbed_ms or None,
                 chunks=group.chunks_scrubbed,
                 found=group.damaged_found,
@@ -195,13 +193,3 @@ def _vdisk(group: GroupReport, vdisk: VDiskReport, node: int | None) -> VDiskVie
         total=vdisk.total,
         losses=vdisk.losses,
     )
-
-
-async def _scrub(lives: list[VDiskHost]) -> None:
-    for life in lives:
-        try:
-            damaged = await life.scrub()
-        except (OSError, PenstockError) as error:
-            log.warning("the scrub of group %08x was cut short: %s", life.group.id, error)
-        else:
-            log.info("the scrub of group %08x found %d damaged parts", life.group.id, damaged)
