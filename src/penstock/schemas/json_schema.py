@@ -104,10 +104,14 @@ class JsonSchema:
     def resolve(self, node: dict[str, Any]) -> Any:
         """What the reference of a node leads to."""
         reference = node["$ref"]
-        uri, fragment = urldefrag(urljoin(self._bases.get(id(node), ""), reference))
+        base = self._bases.get(id(node), "")
+        # A URN has no path to join a fragment to.
+        uri, fragment = urldefrag(base + reference if reference.startswith("#") else urljoin(base, reference))
         if uri not in self._places:
             uri = next((name for name in self._references if uri.endswith("/" + name)), uri)
         root = self._places.get(uri)
+        if root is None and uri in DRAFTS:
+            return True  # the meta-schema of a draft, which is not compared with others
         if root is None:
             raise InvalidSchemaError(f"there is nothing at reference {reference!r}; name that schema in the references")
         if not fragment:
@@ -144,8 +148,9 @@ class JsonSchema:
             elif isinstance(own, str) and (key == "$id" or self._hides_siblings):
                 base = urldefrag(urljoin(base, own))[0]
                 self._places[base] = node
-        if isinstance(node.get("$anchor"), str):
-            self._places[f"{base}#{node['$anchor']}"] = node
+        for key in ("$anchor", "$dynamicAnchor"):
+            if isinstance(node.get(key), str):
+                self._places[f"{base}#{node[key]}"] = node
         self._bases[id(node)] = base
         for key, value in node.items():
             if key not in _NO_SCHEMAS:

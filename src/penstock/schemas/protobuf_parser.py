@@ -7,6 +7,8 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2
 
 from penstock.schemas.errors import InvalidSchemaError
+from penstock.schemas.protobuf_options import set_option, unquoted
+from penstock.schemas.protobuf_rules import NESTING_MAX
 from penstock.schemas.protobuf_tokens import Token, tokens_of
 
 FIELD: Final = descriptor_pb2.FieldDescriptorProto
@@ -19,7 +21,13 @@ SCALARS: Final = {
 }
 LABELS: Final = {"optional": FIELD.LABEL_OPTIONAL, "required": FIELD.LABEL_REQUIRED, "repeated": FIELD.LABEL_REPEATED}
 EDITIONS: Final = {"2023": 1000, "2024": 1001}
-NESTING_MAX: Final = 30
+INTEGERS: Final = {
+    **dict.fromkeys(("TYPE_INT32", "TYPE_SINT32", "TYPE_SFIXED32"), (-(1 << 31), (1 << 31) - 1)),
+    **dict.fromkeys(("TYPE_INT64", "TYPE_SINT64", "TYPE_SFIXED64"), (-(1 << 63), (1 << 63) - 1)),
+    **dict.fromkeys(("TYPE_UINT32", "TYPE_FIXED32"), (0, (1 << 32) - 1)),
+    **dict.fromkeys(("TYPE_UINT64", "TYPE_FIXED64"), (0, (1 << 64) - 1)),
+}
+INTEGER_BOUNDS: Final = {getattr(FIELD, name): bounds for name, bounds in INTEGERS.items()}
 RESERVED: Final = range(19000, 20000)
 NUMBER_MAX: Final = (1 << 29) - 1
 
@@ -96,21 +104,19 @@ class ProtobufParser:
         self._depth -= 1
 
     def _member(self, message: Any) -> None:
-        # A field may have a type that is called as one of these words; what follows tells.
-        word, after = self._peek().text, self._peek(1)
-        opens = after.kind == "name" and self._peek(2).text == "{"
+        word = self._peek().text
         if word == ";":
             self._next()
-        elif word == "message" and opens:
+        elif word == "message":
             self._next()
             self._message(message.nested_type.add())
-        elif word == "enum" and opens:
+        elif word == "enum":
             self._next()
             self._enum(message.enum_type.add())
-        elif word == "oneof" and opens:
+        elif word == "oneof":
             self._next()
             self._oneof(message)
-        elif word == "extend" and after.kind in ("name", "symbol") and after.text != "=":
+        elif word == "extend":
             self._next()
             self._extend(message.extension, message)
         elif word == "option":
@@ -131,6 +137,8 @@ class ProtobufParser:
             self._next()
             if label == "required" and self._file.syntax == "proto3":
                 raise self._error("proto3 has no required fields", back=1)
+            if label == "optional" and self._file.syntax == "editions":
+                raise self._error("editions have no label optional; set features.field_presence", back=1)
             field.label = LABELS[label]
             field.proto3_optional = label == "optional" and self._file.syntax == "proto3"
             if not field.proto3_optional:
@@ -139,10 +147,15 @@ class ProtobufParser:
             field.label = FIELD.LABEL_OPTIONAL
         if oneof is not None:
             field.oneof_index = oneof
-        if self._is_text("map") and self._peek(1).text == "<":
+        is_map = self._is_text("map") and self._peek(1).text == "<"
+        if label not in LABELS and oneof is None and not is_map and not (self._file.syntax or self._is_kind("end")):
+            raise self._error(f"a field of proto2 needs a label before {label!r}: optional, required or repeated")
+        if is_map:
+            if label in LABELS or oneof is not None or field.extendee:
+                raise self._error("a map has no label, and is neither in a oneof nor an extension")
             self._map(field, parent)
             return
-        if self._is_text("group") and self._peek(2).text == "=":
+        if self._is_text("group"):
             self._group(field, parent)
             return
         self._type(field)
@@ -176,7 +189,10 @@ class ProtobufParser:
 
     def _group(self, field: Any, parent: Any) -> None:
         self._next()
-        group = parent.nested_type.add(name=self._name())
+        messages = parent.message_type if parent is self._file else parent.nested_type
+        group = messages.add(name=self._name())
+        if not group.name[0].isupper():
+            raise self._error(f"the name of group {group.name!r} begins with a capital letter", back=1)
         field.name, field.type_name, field.type = group.name.lower(), group.name, FIELD.TYPE_GROUP
         self._number(field)
         self._field_options(field)
@@ -190,8 +206,10 @@ class ProtobufParser:
             if self._is_text("option") and self._peek(1).kind == "name":
                 self._next()
                 self._option(oneof.options)
-            elif not self._accept(";"):
+            else:
                 self._field(message.field.add(), message, index)
+        if not any(field.HasField("oneof_index") and field.oneof_index == index for field in message.field):
+            raise self._error(f"oneof {oneof.name!r} has no fields", back=1)
 
     def _enum(self, enum: Any) -> None:
         enum.name = self._name()
@@ -199,11 +217,9 @@ class ProtobufParser:
         while not self._accept("}"):
             if self._accept(";"):
                 continue
-            if self._is_text("option") and self._peek(1).text != "=":
-                self._next()
+            if self._accept("option"):
                 self._option(enum.options)
-            elif self._is_text("reserved") and self._peek(1).text != "=":
-                self._next()
+            elif self._accept("reserved"):
                 self._reserved(enum, is_enum=True)
             else:
                 value = enum.value.add(name=self._name())
@@ -219,6 +235,8 @@ class ProtobufParser:
         while True:
             token = self._peek()
             if token.kind == "string":
+                if self._file.syntax == "editions":
+                    raise self._error("editions reserve names without quotes")
                 parent.reserved_name.append(self._string())
             elif token.kind == "name" and self._file.syntax == "editions":
                 parent.reserved_name.append(self._name())
@@ -236,7 +254,7 @@ class ProtobufParser:
             if not self._accept(","):
                 break
         if self._accept("["):
-            self._bracket_options(None, None)
+            self._bracket_options(descriptor_pb2.ExtensionRangeOptions(), None)
         self._expect(";")
 
     def _range(self, low: int, high: int) -> tuple[int, int]:
@@ -248,10 +266,10 @@ class ProtobufParser:
     def _extend(self, extensions: Any, parent: Any = None) -> None:
         extendee = self._type_name()
         self._expect("{")
+        if self._is_text("}"):
+            raise self._error("extend needs a field")
         while not self._accept("}"):
-            if not self._accept(";"):
-                field = extensions.add(extendee=extendee)
-                self._field(field, self._file if parent is None else parent)
+            self._field(extensions.add(extendee=extendee), self._file if parent is None else parent)
 
     def _service(self, service: Any) -> None:
         service.name = self._name()
@@ -298,13 +316,15 @@ class ProtobufParser:
         while True:
             name = self._option_name()
             self._expect("=")
-            value = self._value()
-            if name == "default" and owner is not None and hasattr(owner, "default_value"):
-                owner.default_value = str(value)
-            elif name == "json_name" and owner is not None and hasattr(owner, "json_name"):
-                owner.json_name = str(value)
-            elif options is not None:
-                _set_option(options, name, value)
+            if name in ("default", "json_name") and isinstance(owner, FIELD):
+                if owner.HasField("default_value" if name == "default" else name):
+                    raise self._error(f"{name} is given twice")
+                if name == "default":
+                    owner.default_value = self._default(owner)
+                else:
+                    owner.json_name = self._json_name()
+            else:
+                self._set_option(options, name)
             if self._accept("]"):
                 return
             self._expect(",")
@@ -312,8 +332,52 @@ class ProtobufParser:
     def _option(self, options: Any) -> None:
         name = self._option_name()
         self._expect("=")
-        _set_option(options, name, self._value())
+        self._set_option(options, name)
         self._expect(";")
+
+    def _set_option(self, options: Any, name: str) -> None:
+        first = name.partition(".")[0]
+        if not name.startswith("("):
+            if first not in options.DESCRIPTOR.fields_by_name or first == "uninterpreted_option":
+                raise self._error(f"there is no option {name!r} here")
+            if first == "features" and self._file.syntax != "editions":
+                raise self._error("only files with an edition have features")
+            if first == "map_entry":
+                raise self._error("map_entry is not set in a file; declare a map")
+            if first == "packed" and self._file.syntax == "editions":
+                raise self._error("editions have no option packed; set features.repeated_field_encoding")
+        set_option(options, name, self._value())
+
+    def _default(self, field: Any) -> str:
+        """The default of a field, as descriptors have it."""
+        token, kind = self._peek(), field.type
+        is_negative = token.text == "-" and token.kind == "symbol"
+        if not field.HasField("type"):  # an enum, or a message, which the linker refuses
+            if token.kind != "name":
+                raise self._error(f"{token.text!r} is no value of an enum")
+            return self._name()
+        if kind in (FIELD.TYPE_STRING, FIELD.TYPE_BYTES):
+            if token.kind != "string":
+                raise self._error(f"the default of a text is in quotes, not {token.text}")
+            return str(self._value())
+        if kind == FIELD.TYPE_BOOL:
+            if token.kind != "name" or token.text not in ("true", "false"):
+                raise self._error(f"the default of a boolean is true or false, not {token.text}")
+            return self._name()
+        if kind in INTEGER_BOUNDS:
+            return str(self._integer(*INTEGER_BOUNDS[kind]))
+        number = self._peek(1) if is_negative else token
+        if number.kind != "number" and (number.kind != "name" or number.text not in ("inf", "nan")):
+            raise self._error(f"the default of a floating point number is no {number.text!r}")
+        return str(self._value())
+
+    def _json_name(self) -> str:
+        if not self._is_kind("string"):
+            raise self._error("json_name is a text in quotes")
+        name = str(self._value())
+        if "\0" in name or (name.startswith("[") and name.endswith("]")):
+            raise self._error(f"{name!r} cannot be the name of a field in JSON", back=1)
+        return name
 
     def _option_name(self) -> str:
         parts: list[str] = []
@@ -331,15 +395,18 @@ class ProtobufParser:
         """The value of an option; None for a message, which only custom options have."""
         token = self._next()
         if token.kind == "string":
-            text = _unquoted(token, self)
+            text = self._unquoted(token)
             while self._is_kind("string"):
-                text += _unquoted(self._next(), self)
+                text += self._unquoted(self._next())
             return text
         if token.text == "{":
             self._skip_braces()
             return None
-        if token.text in ("-", "+"):
-            return ("-" if token.text == "-" else "") + self._next().text
+        if token.text == "-":
+            number = self._next()
+            if number.kind != "number" and number.text not in ("inf", "nan"):
+                raise self._error(f"{number.text!r} is no number", back=1)
+            return "-" + number.text
         if token.kind not in ("name", "number"):
             raise self._error(f"{token.text!r} is no value of an option", back=1)
         return token.text
@@ -376,7 +443,7 @@ class ProtobufParser:
         token = self._next()
         if token.kind != "string":
             raise self._error(f"a text in quotes is missing before {token.text!r}", back=1)
-        return _unquoted(token, self)
+        return self._unquoted(token)
 
     def _integer(self, low: int, high: int) -> int:
         sign = -1 if self._accept("-") else 1
@@ -419,36 +486,8 @@ class ProtobufParser:
     def _error(self, message: str, back: int = 0) -> InvalidSchemaError:
         return InvalidSchemaError(f"line {self.tokens[max(self._at - back, 0)].line}: {message}")
 
-    def error(self, message: str) -> InvalidSchemaError:
-        """An error at the token before."""
-        return self._error(message, back=1)
-
-
-def _unquoted(token: Token, parser: ProtobufParser) -> str:
-    inner = token.text[1:-1]
-    if "\\" not in inner:
-        return inner
-    try:
-        return inner.encode("latin-1", "backslashreplace").decode("unicode_escape")
-    except UnicodeDecodeError:
-        raise parser.error(f"the text {token.text} has an escape that there is not") from None
-
-
-def _set_option(options: Any, name: str, value: object) -> None:
-    """Set an option of protobuf's own. Custom ones change nothing of the data, and stay in the text alone."""
-    known = options.DESCRIPTOR.fields_by_name.get(name)
-    if known is None or value is None or known.message_type is not None:
-        return
-    text = str(value)
-    try:
-        if known.enum_type is not None:
-            converted: object = known.enum_type.values_by_name[text].number
-        elif known.cpp_type == known.CPPTYPE_BOOL:
-            converted = {"true": True, "false": False}[text]
-        elif known.cpp_type == known.CPPTYPE_STRING:
-            converted = text
-        else:
-            converted = int(text, 0)
-        setattr(options, name, converted)
-    except (KeyError, ValueError, TypeError):
-        raise InvalidSchemaError(f"{text!r} is no value of option {name}") from None
+    def _unquoted(self, token: Token) -> str:
+        try:
+            return unquoted(token.text)
+        except ValueError:
+            raise self._error(f"the text {token.text} has an escape that there is not", back=1) from None

@@ -18,6 +18,7 @@ from penstock.schemas.json_text import check_size
 from penstock.schemas.protobuf_diff import ProtobufComparison, ProtobufTypes
 from penstock.schemas.protobuf_parser import ProtobufParser
 from penstock.schemas.protobuf_printer import print_file
+from penstock.schemas.protobuf_rules import check_file
 from penstock.schemas.protobuf_tokens import formatted
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*\Z")
@@ -56,8 +57,7 @@ class ProtobufSchema:
         """Parse a text, or a descriptor in base64. InvalidSchemaError says what is wrong with it."""
         check_size(text)
         if _BASE64.match(text):
-            file, has_custom_options = _descriptor(text), False
-            shown = print_file(file)
+            file, has_custom_options, shown = _descriptor(text), False, None
         else:
             parser = ProtobufParser(text)
             file = parser.parse()
@@ -68,6 +68,8 @@ class ProtobufSchema:
             given |= schema.files
             given[name] = schema.file
         linked, files = _link(file, given)
+        if shown is None:
+            shown = _printed(file)
         return cls(linked, shown, files, has_custom_options=has_custom_options)
 
     def text(self, *, normalize: bool = False) -> str:
@@ -115,7 +117,31 @@ def _descriptor(text: str) -> Any:
         raise InvalidSchemaError(f"the schema is neither a .proto file nor the base64 of a descriptor: {error}") from None
     if not (file.message_type or file.enum_type or file.service or file.extension or file.dependency):
         raise InvalidSchemaError("the descriptor is empty; send that of a whole file")
+    if not _is_text(file):
+        raise InvalidSchemaError("a name in the descriptor is not UTF-8")
     return file
+
+
+def _is_text(message: Any) -> bool:
+    """Whether all texts of a descriptor are UTF-8; others are bytes to the library."""
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else (value,)
+        if field.message_type is not None:
+            if not all(map(_is_text, values)):
+                return False
+        elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in values):
+            return False
+    return True
+
+
+def _printed(file: Any) -> str:
+    """The text of a descriptor. The library that links takes some that no .proto file gives."""
+    try:
+        text = print_file(file)
+        ProtobufParser(text).parse()
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidSchemaError(f"the descriptor is not that of a .proto file: {error!r}") from error
+    return text
 
 
 def _link(file: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -147,6 +173,7 @@ def _link(file: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 def _added(pool: Any, file: Any) -> Any:
     """A file as the pool has linked it."""
+    check_file(file)
     try:
         pool.AddSerializedFile(file.SerializeToString())
         found = pool.FindFileByName(file.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -180,14 +181,14 @@ def test_the_package_may_change() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("message M { int32 a = 1; ", "ends too early"),
-        ("message M { int32 a 1; }", "line 1: '=' is missing before '1'"),
+        ("message M { optional int32 a = 1; ", "ends too early"),
+        ("message M { optional int32 a 1; }", "line 1: '=' is missing before '1'"),
         ("\n\nmessage 1M {}", "line 3: a name is missing"),
-        ("message M { int32 a = 0; }", "0 is not within"),
-        ("message M { int32 a = 19000; }", "are reserved"),
+        ("message M { optional int32 a = 0; }", "0 is not within"),
+        ("message M { optional int32 a = 19000; }", "are reserved"),
         ('syntax = "proto3"; message M { required int32 a = 1; }', "no required fields"),
         ('syntax = "proto3"; enum E { A = 1; }', "which is 0 in proto3"),
-        ('syntax = "proto3"; message M { int32 a = 1; int32 b = 1; }', "does not link"),
+        ('syntax = "proto3"; message M { int32 a = 1; int32 b = 1; }', "number of a field 1 is given twice"),
         ('syntax = "proto3"; message M { Missing a = 1; }', "does not link"),
         ('syntax = "proto3"; message M {} message M {}', "does not link"),
         ('syntax = "proto4"; message M {}', "proto2 or proto3"),
@@ -198,8 +199,52 @@ def test_the_package_may_change() -> None:
         ("message M {" * 100 + "}" * 100, "nested deeper"),
         ("message M { }" * 100_000, "bytes, and at most"),
         ("message M { /* no end", "has no place"),
+        ("message M { int32 a = 1; }", "needs a label"),
+        ('message M { repeated string a = 1 [default = "x"]; }', "a repeated field has no default"),
+        ("message N {} message M { optional N a = 1 [default = x]; }", "link|default"),
+        ("message M { optional int32 a = 1 [default = 3000000000]; }", "is not within"),
+        ("message M { optional bool a = 1 [default = yes]; }", "true or false"),
+        ("message M { optional string a = 1 [default = 5]; }", "in quotes"),
+        ("message M { optional float a = 1 [default = -Inf]; }", "floating point"),
+        ('syntax = "proto3"; message M { int32 a = 1 [default = 1]; }', "no defaults"),
+        ("enum E { A = 1; B = 1; }", "allow_alias"),
+        ("enum E { A = 1; reserved 1 to 5; }", "are reserved"),
+        ("message M { reserved 1 to 10, 10 to 12; }", "overlaps"),
+        ("message M { reserved 5 to 2; }", "ends before it begins"),
+        ('message M { reserved "a"; optional int32 a = 1; }', "the name is reserved"),
+        ("message M { extensions 1 to 10; optional int32 a = 1; }", "for extensions"),
+        ("message M { extensions 1 to 9; } extend M { required int32 a = 1; }", "cannot be required"),
+        ("message M { extensions 1 to 9; } extend M { }", "needs a field"),
+        ("message M { option no_such_option = 1; }", "there is no option"),
+        ("message M { option map_entry = true; }", "declare a map"),
+        ("message M { oneof o { } }", "has no fields"),
+        ('syntax = "proto3"; message M { int32 foo_bar = 1; int32 fooBar = 2; }', "name in JSON"),
+        ('import "google/protobuf/any.proto"; import "google/protobuf/any.proto";', "imported twice"),
     ],
 )
 def test_an_invalid_schema_is_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidSchemaError, match=reason):
         proto(text)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda file: file.message_type[0].field[0].__setattr__("default_value", "x"),  # of a repeated field
+        lambda file: file.message_type[0].field[0].__setattr__("oneof_index", 7),
+        lambda file: file.message_type[0].field[0].__setattr__("number", -1),
+        lambda file: file.message_type[0].field[0].__setattr__("type", descriptor_pb2.FieldDescriptorProto.TYPE_GROUP),
+        lambda file: file.message_type[0].field[0].__setattr__("name", ""),
+        lambda file: file.message_type[0].__setattr__("name", "a b"),
+    ],
+)
+def test_a_descriptor_that_no_file_gives_is_refused(change: Callable[[Any], None]) -> None:
+    file = descriptor_pb2.FileDescriptorProto.FromString(b64decode(proto("message M { repeated string a = 1; }").serialized()))
+    change(file)
+    with pytest.raises(InvalidSchemaError):
+        proto(b64encode(file.SerializeToString()).decode())
+
+
+def test_an_extension_may_be_a_group() -> None:
+    text = proto("message M { extensions 1 to 9; } extend M { optional group G = 1 { optional int32 a = 1; } }").text()
+    assert "group G = 1" in text
