@@ -72,7 +72,7 @@ async function failureOf(response: Response): Promise<ApiError> {
     return new ApiError(
       401,
       "NOT_SIGNED_IN",
-      "You are not signed in. Reload the page: the browser asks for a name and a password.",
+      "You are not signed in. Reload the page to sign in.",
     );
   }
   return new ApiError(response.status, status, `The node answered ${response.status} ${response.statusText}. Its log says more.`);
@@ -88,7 +88,8 @@ interface RequestOptions {
 
 /** One request; throws ApiError. */
 async function request(method: Method, address: string, { query, body, signal, parse }: RequestOptions = {}): Promise<unknown> {
-  const headers: Record<string, string> = { Accept: "application/json" };
+  // The second says that this page asks for a password, so that the browser does not.
+  const headers: Record<string, string> = { Accept: "application/json", "X-Penstock-Console": "1" };
   const options: RequestInit = { method: method.toUpperCase(), headers, credentials: "same-origin" };
   if (signal) options.signal = signal;
   if (method !== "get") {

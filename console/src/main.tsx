@@ -18,6 +18,7 @@ const PAGES: Partial<Record<string, Load>> = {
   schemas: ({ length }) => (length > 1 ? import("./pages/schema") : import("./pages/schemas")),
   storage: () => import("./pages/storage"),
   nodes: () => import("./pages/nodes"),
+  security: () => import("./pages/security"),
   settings: () => import("./pages/settings"),
 };
 

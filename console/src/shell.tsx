@@ -1,14 +1,15 @@
 // The frame around every page: navigation, theme, keyboard shortcuts, and the state of the node.
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useErrorBoundary, useState } from "preact/hooks";
-import { type Schemas, UNREACHABLE, apiPath, post } from "./api";
-import { Toasts, say } from "./dialogs";
+import { type Schemas, UNREACHABLE, apiPath } from "./api";
+import { Toasts } from "./dialogs";
 import { count } from "./format";
 import { Icon, type IconName, Logo } from "./icons";
 import { useLive } from "./live";
 import { Keys, Palette } from "./palette";
 import { Notice, Segments } from "./parts";
 import { useLocation } from "./router";
+import { SignIn, needsSignIn, signOut } from "./sign_in";
 
 const ClusterContext = createContext<Schemas["ClusterView"] | null>(null);
 /** The last answer of GET /cluster, or null. */
@@ -24,6 +25,7 @@ const PLACES: [path: string, text: string, icon: IconName][] = [
   ["schemas", "Schemas", "schemas"],
   ["storage", "Storage", "storage"],
   ["nodes", "Nodes", "nodes"],
+  ["security", "Security", "security"],
   ["settings", "Settings", "settings"],
 ];
 
@@ -59,16 +61,6 @@ const Theme = () => {
     />
   );
 };
-
-/** Has the browser forget the password; it asks for one again. */
-async function signOut() {
-  if (!isSecureContext) {
-    say("Over plain HTTP a browser forgets a password only when it is closed.", "warn");
-    return;
-  }
-  await post(apiPath("/sign-out"));
-  location.assign("/");
-}
 
 function move(step: 1 | -1): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>("[data-row]")];
@@ -141,6 +133,7 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
     return () => removeEventListener(UNREACHABLE, cluster.refresh);
   }, []);
   const { data } = cluster;
+  if (needsSignIn(cluster.error)) return <SignIn onDone={() => location.reload()} />;
   const counts: Partial<Record<string, number>> = { topics: data?.topics, consumers: data?.consumers };
   return (
     <ClusterContext.Provider value={data}>

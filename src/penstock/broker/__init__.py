@@ -46,7 +46,7 @@ from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordE
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
 from penstock.broker.tablets import TabletDamage, Tablets, TabletState
-from penstock.broker.tokens import BadTokenError, Tokens
+from penstock.broker.tokens import TOKEN_LIFE_S, BadTokenError, Tokens
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
 from penstock.broker.topic_config import TopicConfig
@@ -67,6 +67,7 @@ __all__ = [
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",
     "OPERATIONS",
+    "TOKEN_LIFE_S",
     "TOPIC_CONFIG_KEYS",
     "TRANSACTIONS_TOPIC",
     "Access",

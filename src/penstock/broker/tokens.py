@@ -27,7 +27,7 @@ from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.tablet import Request, Write
 
 VERSION: Final = 1
-LIFE_S: Final = 12 * 3600
+TOKEN_LIFE_S: Final = 12 * 3600
 TOKEN_CHARACTERS_MAX: Final = 4096
 MAC_SIZE: Final = 32
 _HEAD = Struct(">BQI")
@@ -56,7 +56,7 @@ class Tokens:
 
     def issue(self, user: str) -> str:
         """Issue a token for an authenticated user."""
-        expires_s = int(self._clock.wall()) + LIFE_S
+        expires_s = int(self._clock.wall()) + TOKEN_LIFE_S
         body = _HEAD.pack(VERSION, expires_s, self._generations.get(user, 0)) + user.encode()
         return urlsafe_b64encode(body + self._mac(body, user)).rstrip(b"=").decode()
 

@@ -7,6 +7,7 @@ The administrator is not among them: who that is, and by which password, is told
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Iterable
@@ -117,6 +118,7 @@ class Users:
         self.admin = None if security is None else security.admin_user
         self._admins: dict[Mechanism, Credential] = {}
         self._secret = b""
+        self._random = None if security is None else security.random
         if security is not None:
             self._secret = hmac.digest(security.secret or security.random.randbytes(32), b"penstock users", "sha256")
             for mechanism in Mechanism:
@@ -167,6 +169,26 @@ class Users:
         """Raise UnknownUserError if the user does not have the credential."""
         if (user, mechanism) not in self._credentials:
             raise UnknownUserError(f"user {user!r} has no credential of kind {mechanism.sasl_name}")
+
+    async def set_password(self, user: str, password: str) -> None:
+        """Create a user, or change its password: a credential of every mechanism. They are derived in a thread, slow as it is."""
+        assert self._random is not None, "a node without security has no users"
+        self.check_set(user, ITERATIONS_USUAL)
+        salts = [(mechanism, self._random.randbytes(SALT_SIZE)) for mechanism in Mechanism]
+
+        def derive() -> list[tuple[str, Credential]]:
+            return [(user, Credential.of_password(mechanism, ITERATIONS_USUAL, salt, password)) for mechanism, salt in salts]
+
+        await self.change(await asyncio.to_thread(derive))
+
+    async def delete(self, user: str) -> None:
+        """Delete all credentials of a user, which is all there is of it."""
+        if user == self.admin:
+            raise UnacceptableCredentialError("the administrator is named where the node is started, and cannot be deleted")
+        mechanisms = [mechanism for name, mechanism in self._credentials if name == user]
+        if not mechanisms:
+            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` shows who there is")
+        await self.change((), [(user, mechanism) for mechanism in mechanisms])
 
     async def change(self, sets: Iterable[tuple[str, Credential]], removes: Iterable[tuple[str, Mechanism]] = ()) -> None:
         """Set and delete credentials atomically."""

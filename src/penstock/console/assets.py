@@ -15,11 +15,12 @@ from aiohttp import web
 from penstock.console.asset import Asset
 from penstock.console.docs import mount_docs
 from penstock.core.errors import ConfigError
+from penstock.server.http import OPEN_HANDLERS
 
 STATIC: Final = Path(__file__).parent / "static"
 INDEX: Final = "index.html"
 # The first parts of the paths that are pages of the console; everything else below `/` is left to the API and to metrics.
-PAGES: Final = ("topics", "consumers", "queues", "storage", "nodes", "streams", "pipelines", "schemas", "settings")
+PAGES: Final = ("topics", "consumers", "queues", "storage", "nodes", "streams", "pipelines", "schemas", "security", "settings")
 
 _PREFIX: Final = "/assets"
 
@@ -62,6 +63,7 @@ def mount(app: web.Application) -> None:
             answer.set_status(404)
             return answer
 
+    app.setdefault(OPEN_HANDLERS, set()).update((serve_page, serve_asset))  # the page itself asks for a password
     app.middlewares.append(serve_unknown)
     mount_docs(app)
     app.router.add_get("/", serve_page)

@@ -1,15 +1,15 @@
-"""A node that asks who is there: the browser signs in by HTTP Basic, and the console shows what the user may see."""
+"""A node that asks who is there: the console signs in, shows what the user may see, and manages users and access rules."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Error
+from playwright.sync_api import Browser
 
+from tests.e2e.console.accessibility import low_contrast, unnamed_controls
 from tests.e2e.console.live_data import base_url
-from tests.e2e.console.window import opened_window
+from tests.e2e.console.window import DESK, PHONE, Window, opened_window
 from tests.e2e.running_node import RunningNode, penstock, running_node
 
 pytestmark = pytest.mark.slow
@@ -41,26 +41,57 @@ def admin(node: RunningNode) -> dict[str, str]:
     return {"PENSTOCK_BOOTSTRAP": node.bootstrap, "PENSTOCK_USER": "admin", "PENSTOCK_PASSWORD": PASSWORD}
 
 
-def test_who_signs_in_sees_the_console(browser: Browser, secured: RunningNode) -> None:
-    credentials = {"username": "admin", "password": PASSWORD}
-    with opened_window(browser, base_url(secured), http_credentials=credentials) as window:
-        window.open("/topics")
+def sign_in(window: Window, user: str, password: str, path: str = "/") -> None:
+    """Fill in the form that a page shows before anyone has signed in."""
+    page = window.page
+    window.open(path)
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".side-foot button", has_text="Sign out").wait_for(state="attached")  # in the menu on a phone
+    window.forgive("401")
+
+
+def test_who_signs_in_sees_the_console_and_signs_out(browser: Browser, secured: RunningNode) -> None:
+    with opened_window(browser, base_url(secured)) as window:
+        page = window.page
+        sign_in(window, "admin", PASSWORD, "/topics")
         window.see("secret-plans")
+        assert window.path == "/topics", "the page that was asked for"
         window.open("/settings")
         window.see("you are admin")
-        window.picture("light-signed-in")
+        page.get_by_role("button", name="Sign out", exact=True).click()
+        window.see("Sign in to Penstock")
+        window.open("/topics")
+        window.see("Sign in to Penstock")
+        window.forgive("401")
 
 
-def test_a_user_without_rights_is_told_so_and_signs_out(browser: Browser, secured: RunningNode) -> None:
+def test_a_wrong_password_is_refused_and_nothing_is_shown(browser: Browser, secured: RunningNode) -> None:
+    for size, theme in ((DESK, "light"), (PHONE, "dark")):
+        with opened_window(browser, base_url(secured), size=size, theme="dark" if theme == "dark" else "light") as window:
+            page = window.page
+            window.open("/topics")
+            assert page.request.get(base_url(secured) + "/api/v1/topics").status == 401
+            page.get_by_label("User").fill("admin")
+            page.get_by_label("Password").fill("guess")
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_role("alert").wait_for()
+            assert page.get_by_text("secret-plans").count() == 0
+            assert unnamed_controls(page) == []
+            window.picture(f"{theme}-sign-in")
+            window.forgive("401")
+
+
+def test_a_user_without_rights_is_told_so(browser: Browser, secured: RunningNode) -> None:
     made = penstock("user", "set", "guest", stdin=b"guest password\n", variables=admin(secured))
     assert made.returncode == 0, made.stderr
     for resource in (["--topic", "secret-plans"], ["--group", "*"]):
         allowed = penstock("access", "allow", *resource, "guest", "read", variables=admin(secured))
         assert allowed.returncode == 0, allowed.stderr
-    credentials = {"username": "guest", "password": "guest password"}
-    with opened_window(browser, base_url(secured), http_credentials=credentials) as window:
+    with opened_window(browser, base_url(secured)) as window:
         page = window.page
-        window.open("/")
+        sign_in(window, "guest", "guest password")
         window.see("You are signed in as guest, and see what you have rights to")
         assert page.get_by_text("Nothing needs attention").count() == 0
         window.open("/topics")
@@ -70,34 +101,47 @@ def test_a_user_without_rights_is_told_so_and_signs_out(browser: Browser, secure
         page.get_by_role("button", name="Actions").click()
         assert page.get_by_role("menuitem", name="Delete topic").is_disabled()
         window.picture("light-guest")
-        # The page goes to the overview by itself; a window that is closed meanwhile may hang.
-        with page.expect_navigation(), page.expect_response("**/sign-out") as answer:
-            page.get_by_role("button", name="Sign out").click()
-        assert answer.value.status == 200
+        window.open("/security")
+        page.get_by_role("alert").wait_for()  # it may not see who else there is
+        window.forgive("403")
 
 
-def test_signing_out_makes_the_browser_forget_the_password(browser: Browser, secured: RunningNode) -> None:
-    base = base_url(secured)
-    with opened_window(browser, base) as window:
-        page = window.page
-        # As typed into the prompt: the browser keeps the password for the node until it is told to forget it.
-        page.goto(base.replace("http://", f"http://admin:{quote(PASSWORD)}@") + "/api/v1/cluster")
-        window.foreign.clear()  # the same host, under an address with a password
-        window.open("/topics")
-        window.see("secret-plans")
-        with page.expect_event("requestfailed", lambda request: request.is_navigation_request()) as failed:
-            page.get_by_role("button", name="Sign out").click()
-        assert failed.value.failure == "net::ERR_INVALID_AUTH_CREDENTIALS"  # a person would get a password prompt
-        window.forgive("401")
-        window.forgive("favicon.ico")  # browsers ask for it beside what is not a page of the console
-
-
-def test_who_does_not_sees_nothing(browser: Browser, secured: RunningNode) -> None:
+def test_users_and_access_rules_are_managed(browser: Browser, secured: RunningNode) -> None:
     with opened_window(browser, base_url(secured)) as window:
-        response = window.page.request.get(base_url(secured) + "/topics")
-        assert response.status == 401
-        assert response.headers["www-authenticate"].startswith("Basic")
-        assert "secret-plans" not in response.text()
-        with pytest.raises(Error, match="ERR_INVALID_AUTH_CREDENTIALS"):  # a person would get a password prompt
-            window.page.goto(base_url(secured) + "/topics")
-        window.forgive("401")
+        page = window.page
+        sign_in(window, "admin", PASSWORD, "/security")
+        page.get_by_role("button", name="Create user").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_role("textbox", name="User").fill("ada")
+        dialog.get_by_label("Password").fill("lovelace")
+        page.get_by_role("button", name="Create", exact=True).click()
+        users = page.get_by_role("table", name="Users")
+        users.get_by_text("ada", exact=True).wait_for()
+        page.get_by_role("button", name="Add rule").click()
+        dialog.get_by_role("textbox", name="User").fill("ada")
+        dialog.get_by_label("Operation").select_option("write")
+        dialog.get_by_label("Name").fill("secret-")
+        dialog.get_by_label("Matches").select_option("prefixed")
+        page.get_by_text("ada may write topic secret-*.").wait_for()
+        window.picture("light-add-rule")
+        page.get_by_role("button", name="Add", exact=True).click()
+        delete = page.get_by_role("button", name="Delete the rule: ada may write topic secret-*")
+        delete.wait_for()
+        assert unnamed_controls(page) == []
+        assert low_contrast(page) == []
+        window.picture("light-security")
+        ada = {"PENSTOCK_BOOTSTRAP": secured.bootstrap, "PENSTOCK_USER": "ada", "PENSTOCK_PASSWORD": "lovelace"}
+        assert penstock("produce", "secret-plans", "hello", variables=ada).returncode == 0
+        delete.click()
+        page.get_by_role("button", name="Delete", exact=True).click()
+        delete.wait_for(state="detached")
+        assert penstock("produce", "secret-plans", "hello", variables=ada).returncode != 0
+        page.get_by_role("button", name="Delete user ada").click()
+        page.get_by_label("Type ada to confirm").fill("ada")
+        page.get_by_role("button", name="Delete", exact=True).click()
+        users.get_by_text("ada", exact=True).wait_for(state="detached")
+    for size, theme in ((PHONE, "light"), (DESK, "dark")):
+        with opened_window(browser, base_url(secured), size=size, theme="dark" if theme == "dark" else "light") as window:
+            sign_in(window, "admin", PASSWORD, "/security")
+            window.page.get_by_role("table", name="Users").wait_for()
+            window.picture(f"{theme}-security-{size[0]}")

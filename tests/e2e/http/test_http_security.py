@@ -65,7 +65,8 @@ def test_nobody_gets_in_without_a_password(secured: RunningNode) -> None:
         refused = anonymous.call("GET", path)
         assert (refused.status, refused.code) == (401, "NOT_SIGNED_IN")
         assert refused.headers["www-authenticate"].startswith("Basic")
-    assert anonymous.send("GET", "/").status == 401
+    assert anonymous.send("GET", "/").status == 200, "the page of the console, which asks for the password"
+    assert anonymous.send("GET", "/docs/").status == 401
     assert anonymous.send("GET", "/metrics").status == 401
     assert anonymous.send("GET", "/healthz").status == 200
     for user, password in (("admin", "wrong"), (READER, PASSWORD), ("stranger", ""), ("", PASSWORD)):
@@ -106,6 +107,72 @@ def test_a_user_learns_what_it_may_do_and_signs_out(reader: ApiClient, admin: Ap
     assert "READ" in reader.get("/rights", kind="topic")["operations"], "of some topic"
     assert {"CREATE", "ALTER"} <= set(admin.get("/rights", kind="cluster")["operations"])
     assert reader.call("POST", "/sign-out", {}).headers["clear-site-data"] == '"cookies"'
+
+
+def test_a_session_is_a_cookie_that_ends_with_the_tokens_of_the_user(secured: RunningNode, admin: ApiClient) -> None:
+    anonymous = client_of(secured, tls=_trusting())
+    refused = anonymous.call("POST", "/sign-in", {"user": READER, "password": "wrong"})
+    assert (refused.status, refused.code) == (401, "NOT_SIGNED_IN")
+    cookie = _signed_in(anonymous)
+    name, _, attributes = cookie.partition("=")
+    assert name.startswith("penstock_session_")
+    assert {"HttpOnly", "Secure", "SameSite=Strict"} <= set(attributes.split("; "))
+    session = {"Cookie": cookie.partition(";")[0]}
+    assert anonymous.send("GET", "/api/v1/cluster", headers=session).json["user"] == READER
+    # Not for a node at another port, nor after a change.
+    other = {"Cookie": session["Cookie"].replace("penstock_session_", "penstock_session_1")}
+    assert anonymous.send("GET", "/api/v1/cluster", headers=other).status == 401
+    assert anonymous.send("GET", "/api/v1/cluster", headers={"Cookie": session["Cookie"][:-2] + "xx"}).status == 401
+    assert admin.call("DELETE", f"/users/{READER}/tokens").status == 200
+    ended = anonymous.send("GET", "/api/v1/cluster", headers=session)
+    assert (ended.status, "session has ended" in ended.json["error"]["message"]) == (401, True)
+    assert (
+        anonymous.send("GET", "/api/v1/cluster", headers={**session, "X-Penstock-Console": "1"}).headers.get("www-authenticate")
+        is None
+    ), "the browser does not ask for a password, the console does"
+
+
+def test_other_sites_cannot_use_a_session(secured: RunningNode) -> None:
+    anonymous = client_of(secured, tls=_trusting())
+    session = {"Cookie": _signed_in(anonymous).partition(";")[0], "Origin": "https://evil.example", "Content-Type": JSON}
+    refused = anonymous.send("POST", "/api/v1/consumers/mine-group/reset", headers=session, body=b"{}")
+    assert (refused.status, refused.code) == (403, "FOREIGN_REQUEST")
+
+
+def _signed_in(client: ApiClient) -> str:
+    return client.call("POST", "/sign-in", {"user": READER, "password": READER_PASSWORD}).headers["set-cookie"]
+
+
+def test_users_are_created_and_deleted(secured: RunningNode, admin: ApiClient, reader: ApiClient) -> None:
+    assert admin.call("PUT", "/users/ada", {"password": "lovelace"}).status == 200
+    listed = {item["name"]: item for item in admin.get("/users")["items"]}
+    assert listed["ada"] == {"name": "ada", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"], "is_admin": False}
+    assert listed["admin"]["is_admin"]
+    ada = client_of(secured, user="ada", password="lovelace", tls=_trusting())
+    assert ada.get("/cluster")["user"] == "ada"
+    assert admin.call("PUT", "/users/admin", {"password": "x"}).status == 422
+    assert admin.call("DELETE", "/users/admin").status == 422
+    assert reader.call("GET", "/users").status == 403
+    assert reader.call("PUT", "/users/ada", {"password": "mine"}).status == 403
+    assert reader.call("DELETE", "/users/ada").status == 403
+    assert admin.call("DELETE", "/users/ada").status == 200
+    assert admin.call("DELETE", "/users/ada").status == 404
+    assert ada.call("GET", "/cluster").status == 401
+
+
+def test_access_rules_are_added_and_deleted(admin: ApiClient, reader: ApiClient) -> None:
+    rule = {"user": READER, "operation": "describe_configs", "kind": "topic", "name": "mi", "pattern": "prefixed"}
+    assert reader.call("GET", "/topics/mine/config").status == 403
+    assert reader.call("POST", "/access-rules", rule).status == 403
+    assert reader.call("GET", "/access-rules").status == 403
+    assert admin.call("POST", "/access-rules", rule).status == 200
+    assert reader.call("GET", "/topics/mine/config").status == 200
+    assert {**rule, "permission": "allow", "host": "*"} in admin.get("/access-rules", search="mi")["items"]
+    assert admin.call("POST", "/access-rules/delete", rule).status == 200
+    assert reader.call("GET", "/topics/mine/config").status == 403
+    assert admin.call("POST", "/access-rules/delete", rule).status == 404
+    wrong = admin.call("POST", "/access-rules", {**rule, "kind": "group", "operation": "write"})
+    assert (wrong.status, wrong.code) == (422, "INVALID_ACCESS_RULE")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from penstock.broker import BadTokenError, Credential, Mechanism, Security, Tokens, Users
-from penstock.broker.tokens import LIFE_S
+from penstock.broker.tokens import TOKEN_LIFE_S
 from penstock.core.errors import MESSAGE_CHARACTERS_MAX, InvalidRequestError
 from tests.sim_tablet import SimNode, on_node
 
@@ -58,7 +58,7 @@ def refused(tokens: Tokens, token: str) -> str:
 def test_a_token_stands_for_its_user_until_it_expires(user: str) -> None:
     async def check(tokens: Tokens, users: Users, clock: WallClock) -> None:
         token = tokens.issue(user)
-        clock.now_s += LIFE_S - 1
+        clock.now_s += TOKEN_LIFE_S - 1
         assert tokens.user_of(token) == user
         clock.now_s += 2
         assert "expired" in refused(tokens, token)

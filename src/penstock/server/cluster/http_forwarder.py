@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -86,6 +86,7 @@ class HttpForwarder:
             self._session = ClientSession(
                 connector=TCPConnector(limit=CONNECTIONS_MAX, ssl=True if self._tls is None else self._tls),
                 timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
+                cookie_jar=DummyCookieJar(),  # the session of one client must not be sent for another
                 auto_decompress=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             )

@@ -9,10 +9,11 @@ from penstock.server.http.app import API_PREFIX, Mount, caller_of
 from penstock.server.http.figures import Figures
 from penstock.server.http.listener import HttpListener
 from penstock.server.http.node_context import NodeContext, ReadersOf
-from penstock.server.http.route import SHUTDOWN, Call, Nothing, Page, RequestModel, ResponseModel, Route
+from penstock.server.http.route import OPEN_HANDLERS, SHUTDOWN, Call, Nothing, Page, RequestModel, ResponseModel, Route
 
 __all__ = [
     "API_PREFIX",
+    "OPEN_HANDLERS",
     "SHUTDOWN",
     "Call",
     "Figures",

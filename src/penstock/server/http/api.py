@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.server.http.access_rules import AccessRuleResource
 from penstock.server.http.cluster import ClusterResource
 from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.consumers import ConsumerResource
@@ -51,5 +52,6 @@ def api_resources(context: NodeContext) -> list[Resource]:
         SchemaResource(context),
         SettingResource(context),
         UserResource(context),
-        SignedInResource(),
+        AccessRuleResource(context),
+        SignedInResource(context),
     ]

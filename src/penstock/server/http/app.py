@@ -12,22 +12,25 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from penstock.broker import Broker
+from penstock.broker import BadTokenError, Broker
 from penstock.core.errors import PenstockError
-from penstock.gateway.basic_sign_in import BasicSignIn
+from penstock.gateway.basic_sign_in import ANONYMOUS, BasicSignIn, NotSignedInError
 from penstock.gateway.forwarded_client import seen_through
 from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import error_response, error_response_of
 from penstock.server.http.openapi import openapi
-from penstock.server.http.route import BODIES, BODY_BYTES_MAX, Call, Nothing, Route
+from penstock.server.http.route import BODIES, BODY_BYTES_MAX, OPEN_HANDLERS, Call, Nothing, Route
+from penstock.server.http.signed_in import SIGN_IN_PATH, session_cookie
 
 log = logging.getLogger(__name__)
 
 API_PREFIX: Final = "/api/v1"
-# Public: health checks have no password.
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+# Public: health checks have no password, nor does a browser before it signs in.
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", API_PREFIX + SIGN_IN_PATH})
+# The header by which the console says that it asks for a password itself, so that the browser need not.
+CONSOLE_HEADER: Final = "X-Penstock-Console"
 CALLER: Final = web.RequestKey("caller", Caller)
 CONTENT_POLICY: Final = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'; img-src 'self' data:"
@@ -61,6 +64,7 @@ def make_app(
         client_max_size=BODY_BYTES_MAX,
         middlewares=[_catch_errors, guard.middleware(), seen_through(forward_secret), _signed_in(broker)],
     )
+    app[OPEN_HANDLERS] = set()
     app[BODIES] = IncomingBodies(BodyLimits(), broker.clock)
     app.on_response_prepare.append(_add_headers)
 
@@ -105,6 +109,8 @@ async def _catch_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)
     except PenstockError as error:
         answer = error_response_of(error)
+        if CONSOLE_HEADER in request.headers:
+            answer.headers.popall("WWW-Authenticate", None)
         if answer.status >= 500:
             log.warning("%s %s: %s", request.method, request.path, error)
         return answer
@@ -135,13 +141,23 @@ def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Respons
 
 
 def _signed_in(broker: Broker) -> Middleware:
+    """Identifies the caller, by the token of a session or by HTTP Basic authentication."""
     sign_in = BasicSignIn(broker, "http")
+
+    async def principal(request: web.Request) -> str:
+        authorization, session = request.headers.get("Authorization", ""), request.cookies.get(session_cookie(request))
+        if authorization or not session or broker.tokens is None:
+            return await sign_in.principal(authorization, request.remote or "")
+        try:
+            return "User:" + broker.tokens.user_of(session)
+        except BadTokenError as error:
+            raise NotSignedInError(f"the session has ended: {error}") from error
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in OPEN_PATHS:
-            principal = await sign_in.principal(request.headers.get("Authorization", ""), request.remote or "")
-            request[CALLER] = Caller(principal, request.remote or "", broker.access)
+        is_open = request.path in OPEN_PATHS or request.match_info.handler in request.app[OPEN_HANDLERS]
+        name = ANONYMOUS if is_open else await principal(request)
+        request[CALLER] = Caller(name, request.remote or "", broker.access)
         return await handler(request)
 
     return check

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar, get_args, get_type_hints
 
@@ -25,6 +25,8 @@ JSON_TYPE = "application/json"
 INT64_MAX = (1 << 63) - 1
 BODY_BYTES_MAX = 8 << 20
 BODIES = web.AppKey("bodies", IncomingBodies)
+OPEN_HANDLERS = web.AppKey("open_handlers", set[Callable[..., Any]])
+"""Those that serve everyone, before anyone signs in: they have no data of the node."""
 SHUTDOWN = web.AppKey("shutdown", asyncio.Event)
 """Set when the node begins to stop; a handler whose answer has no end stops then."""
 
@@ -100,7 +102,7 @@ class Route:
     summary: str
     errors: tuple[int, ...] = ()
     media_type: str = JSON_TYPE
-    headers: Mapping[str, str] = field(default_factory=dict)  # of responses that the route encodes
+    model: type[ResponseModel] | None = None  # of a JSON response that the handler builds itself
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class Route:
     @property
     def answer(self) -> Any:
         """The model of the response."""
-        return self._hints["return"]
+        return self.model or self._hints["return"]
 
     @property
     def name(self) -> str:
@@ -132,7 +134,7 @@ class Route:
         answer = await self.handler(Call(request, caller, names, query, body))
         if isinstance(answer, web.StreamResponse):
             return answer
-        return web.Response(body=msgspec.json.encode(answer), content_type=JSON_TYPE, headers=self.headers)
+        return web.Response(body=msgspec.json.encode(answer), content_type=JSON_TYPE)
 
 
 class Resource(ABC):

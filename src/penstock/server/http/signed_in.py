@@ -1,17 +1,28 @@
-"""/rights and /sign-out: what the signed-in user may do, and the end of a browser's session."""
+"""/rights, /sign-in and /sign-out: what the signed-in user may do, and the session of a browser.
+
+A session is a token in a cookie that scripts cannot read and that pages of other sites cannot use. Cookies are of a host, not of
+a port, so its name has the port: several nodes of one machine have sessions of their own.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
 import msgspec
+from aiohttp import web
 
-from penstock.broker import CLUSTER_NAME, Operation, ResourceKind
+from penstock.broker import CLUSTER_NAME, TOKEN_LIFE_S, Broker, Operation, ResourceKind, WrongPasswordError
+from penstock.gateway.basic_sign_in import NotSignedInError
 from penstock.server.http.caller import Caller
+from penstock.server.http.errors import NotSupportedHereError
+from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Done, Nothing, RequestModel, Resource, ResponseModel, Route
 
 KINDS: Final = {"topic": ResourceKind.TOPIC, "group": ResourceKind.GROUP, "cluster": ResourceKind.CLUSTER}
 OPERATIONS: Final = tuple(operation for operation in Operation if operation not in (Operation.ANY, Operation.ALL))
+DONE: Final = {"done": True}
+SIGN_IN_PATH: Final = "/sign-in"
+SESSION_COOKIE: Final = "penstock_session"
 # Browsers count the credentials of HTTP Basic among cookies, and forget both.
 FORGET_CREDENTIALS: Final = {"Clear-Site-Data": '"cookies"'}
 
@@ -29,14 +40,29 @@ class RightsView(ResponseModel, frozen=True):
     operations: list[str]
 
 
+class SignInBody(RequestModel, frozen=True):
+    """A user and its password."""
+
+    user: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+    password: Annotated[str, msgspec.Meta(max_length=1000)]
+
+
 class SignedInResource(Resource):
     """The caller itself."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._broker: Broker = context.broker
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
         return [
             Route("GET", "/rights", self.show, "what the caller may do with a topic, a group or the cluster"),
-            Route("POST", "/sign-out", self.sign_out, "have a browser forget its user and password", headers=FORGET_CREDENTIALS),
+            Route(
+                "POST", SIGN_IN_PATH, self.sign_in, "start the session of a browser, which gets a cookie", (409, 429), model=Done
+            ),
+            Route(
+                "POST", "/sign-out", self.sign_out, "end the session of a browser, and have it forget its password", model=Done
+            ),
         ]
 
     async def show(self, call: Call[Nothing, RightsQuery, Nothing]) -> RightsView:
@@ -46,9 +72,36 @@ class SignedInResource(Resource):
             name = CLUSTER_NAME
         return RightsView(operations=[operation.name for operation in OPERATIONS if _may(call.caller, operation, kind, name)])
 
-    async def sign_out(self, call: Call[Nothing, Nothing, Nothing]) -> Done:
-        """POST /sign-out: the header does it."""
-        return Done()
+    async def sign_in(self, call: Call[Nothing, Nothing, SignInBody]) -> web.Response:
+        """POST /sign-in."""
+        broker, body, request = self._broker, call.body, call.request
+        if broker.tokens is None:
+            raise NotSupportedHereError("the node runs without sasl: clients do not sign in")
+        try:
+            await broker.sign_in.check_password(body.user, body.password, call.caller.host, "http")
+        except WrongPasswordError as error:
+            raise NotSignedInError(str(error)) from error
+        answer = web.json_response(DONE)
+        answer.set_cookie(
+            session_cookie(request),
+            broker.tokens.issue(body.user),
+            max_age=TOKEN_LIFE_S,
+            httponly=True,
+            samesite="Strict",
+            secure=request.secure,
+        )
+        return answer
+
+    async def sign_out(self, call: Call[Nothing, Nothing, Nothing]) -> web.Response:
+        """POST /sign-out: the headers do it."""
+        answer = web.json_response(DONE, headers=FORGET_CREDENTIALS)
+        answer.del_cookie(session_cookie(call.request), httponly=True, samesite="Strict", secure=call.request.secure)
+        return answer
+
+
+def session_cookie(request: web.Request) -> str:
+    """The name of the cookie with the token of a session."""
+    return f"{SESSION_COOKIE}_{request.url.port}"
 
 
 def _may(caller: Caller, operation: Operation, kind: ResourceKind, name: str) -> bool:

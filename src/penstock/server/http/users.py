@@ -1,4 +1,4 @@
-"""/users/{name}/tokens: revokes the tokens of users."""
+"""/users: lists users, sets their passwords, deletes them, and revokes their tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker import Broker, Operation, UnknownUserError
+from penstock.broker import Broker, Operation, Security, UnknownUserError
 from penstock.server.http.errors import NotSupportedHereError
 from penstock.server.http.node_context import NodeContext
-from penstock.server.http.route import Call, Done, Nothing, RequestModel, Resource, Route
+from penstock.server.http.route import Call, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 
 
 class UserNames(RequestModel, frozen=True):
@@ -18,16 +18,66 @@ class UserNames(RequestModel, frozen=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
 
 
+class NewPassword(RequestModel, frozen=True):
+    """A password; only what verifies it is stored."""
+
+    password: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
+
+
+class UserView(ResponseModel, frozen=True):
+    """A user, and how it can authenticate."""
+
+    name: str
+    mechanisms: list[str]
+    is_admin: Annotated[bool, msgspec.Meta(description="named where the node is started; may do everything")]
+
+
 class UserResource(Resource):
-    """Users, where Kafka's protocol has no request."""
+    """Users and their passwords."""
 
     def __init__(self, context: NodeContext) -> None:
         self._broker: Broker = context.broker
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
-        summary = "end all tokens of a user, who has to sign in again"
-        return [Route("DELETE", "/users/{name}/tokens", self.revoke, summary, (404, 409))]
+        one = "/users/{name}"
+        revoke = "end all tokens of a user, who has to sign in again"
+        return [
+            Route("GET", "/users", self.list, "users, by name; the administrator first", (409,)),
+            Route("PUT", one, self.set_password, "create a user, or change its password", (409, 422)),
+            Route("DELETE", one, self.delete, "delete a user; its access rules stay", (404, 409, 422)),
+            Route("DELETE", f"{one}/tokens", self.revoke, revoke, (404, 409)),
+        ]
+
+    async def list(self, call: Call[Nothing, Paging, Nothing]) -> Page[UserView]:
+        """GET /users."""
+        call.caller.check_cluster(Operation.DESCRIBE)
+        admin = self._security().admin_user
+        users = self._broker.users
+        wanted = [name for name in (admin, *users.names()) if call.query.search.lower() in name.lower()]
+        views = [
+            UserView(
+                name=name,
+                mechanisms=[credential.mechanism.sasl_name for credential in users.credentials(name)],
+                is_admin=name == admin,
+            )
+            for name in call.query.page(wanted)
+        ]
+        return Page(views, len(wanted))
+
+    async def set_password(self, call: Call[UserNames, Nothing, NewPassword]) -> Done:
+        """PUT /users/{name}: a credential for every mechanism, as `penstock user set` makes."""
+        call.caller.check_cluster(Operation.ALTER)
+        self._security()
+        await self._broker.users.set_password(call.names.name, call.body.password)
+        return Done()
+
+    async def delete(self, call: Call[UserNames, Nothing, Nothing]) -> Done:
+        """DELETE /users/{name}."""
+        call.caller.check_cluster(Operation.ALTER)
+        self._security()
+        await self._broker.users.delete(call.names.name)
+        return Done()
 
     async def revoke(self, call: Call[UserNames, Nothing, Nothing]) -> Done:
         """DELETE /users/{name}/tokens."""
@@ -39,3 +89,11 @@ class UserResource(Resource):
             raise UnknownUserError(f"there is no user {call.names.name!r}; `penstock user list` shows who there is")
         await tokens.revoke(call.names.name)
         return Done()
+
+    def _security(self) -> Security:
+        security = self._broker.options.security
+        if security is None:
+            raise NotSupportedHereError(
+                "the node runs without sasl: clients do not authenticate, so there are no users. Start it with --sasl true"
+            )
+        return security
