@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.compat import kafka_tools, programs, registry_tools
+from tests.compat import kafka_tools, malformed_schemas, programs, registry_tools
 from tests.compat.outcome import Outcome
 from tests.compat.preparation import prepare
 from tests.compat.suite_run import CERTIFICATE, KEY, BrokerAddress, run_suite
@@ -22,6 +22,7 @@ from tests.e2e.cluster.running_cluster import running_cluster
 from tests.e2e.running_node import running_node
 from tests.ports import free_ports
 
+MALFORMED_BAR = 2066
 TOLD = 2  # the node of a cluster that clients are told
 
 
@@ -111,6 +112,22 @@ class RegistryToolsSection:
             return _merged(outcomes, registry_tools.run_checks(address.registry, failed))
 
 
+class MalformedSchemasSection:
+    """Schemas of the three kinds' own tests, most of them malformed."""
+
+    name = "malformed-schemas"
+    bar = MALFORMED_BAR
+
+    def prepare(self) -> None:
+        malformed_schemas.prepare(CACHE / self.name)
+
+    def run(self, expression: str | None, nodes: int) -> Ran:
+        with registry(CACHE / self.name / "broker.log", nodes) as address:
+            target = malformed_schemas.Registry(address.registry)
+            chosen = [case for case in malformed_schemas.cases(CACHE / self.name) if _matches(case.name, expression)]
+            return Ran({case.name: target.run(case) for case in chosen}, set())
+
+
 class ProgramSection:
     """A program in another language that uses a client of that language, of the broker or of the schema registry."""
 
@@ -139,6 +156,7 @@ def all_sections() -> dict[str, Section]:
     found.append(ToolsSection())
     found += (ProgramSection(program) for program in programs.PROGRAMS)
     found.append(RegistryToolsSection())
+    found.append(MalformedSchemasSection())
     found += (ProgramSection(program, of_registry=True) for program in programs.REGISTRY_PROGRAMS)
     return {section.name: section for section in found}
 
