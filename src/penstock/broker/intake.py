@@ -133,6 +133,11 @@ class _Examination(NamedTuple):
             )
         return route.stamped(batch, times, self.now_ms)
 
+    def named_ids(self) -> list[int]:
+        """The ids of schemas that its records name."""
+        assert self.allowed_ids is not None, "it is looked at with ids"
+        return self.allowed_ids.named_ids(plain_records_of(self.batch), 0, self.batch.messages)
+
     def plain_in_place(self) -> memoryview | None:
         """The records without compression if the whole examination takes microseconds; None if it is for a thread."""
         batch = self.batch
@@ -210,7 +215,7 @@ class Intake:
             try:
                 allowed.check(batch.data, HEADER_SIZE, batch.messages)
             except UnknownSchemaError:
-                if not self._is_behind:
+                if not self._may_learn(route.schema_rule):
                     raise
                 return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         taken: Any = batch  # it has all that a Batch has
@@ -252,7 +257,7 @@ class Intake:
         try:
             batch = examination.run(plain)
         except UnknownSchemaError:
-            if not self._is_behind:
+            if not self._may_learn(route.schema_rule):
                 raise
             self._examine_later(partition, self._examine_caught_up(examination), _Entry(outcome, source, admit))
             return append_time_ms
@@ -274,10 +279,9 @@ class Intake:
             )
         return self.schema_ids.allowed(topic, rule)
 
-    @property
-    def _is_behind(self) -> bool:
-        """Whether a schema that is not known here may be registered all the same."""
-        return self.schema_ids is not None and self.schema_ids.may_be_behind
+    def _may_learn(self, rule: SchemaRule | None) -> bool:
+        """Whether a schema that is not known here may be allowed all the same."""
+        return self.schema_ids is not None and rule is not None and self.schema_ids.may_learn(rule)
 
     def _checks(self, rule: SchemaRule | None) -> Mapping[int, ValueCheck] | None:
         return None if rule is None or not rule.decodes or self.schema_ids is None else self.schema_ids.checks()
@@ -286,7 +290,7 @@ class Intake:
         try:
             return await self._decode(examination)
         except UnknownSchemaError:
-            if not self._is_behind:
+            if not self._may_learn(examination.route.schema_rule):
                 raise
         return await self._examine_caught_up(examination)
 
@@ -295,7 +299,8 @@ class Intake:
         rule = examination.route.schema_rule
         assert self.schema_ids is not None, "it was looked at with ids"
         assert rule is not None, "it was looked at with ids"
-        await self.schema_ids.catch_up()
+        named = await asyncio.get_running_loop().run_in_executor(_threads(), examination.named_ids)
+        await self.schema_ids.learn(rule, named)
         return await self._decode(examination._replace(allowed_ids=self._allowed_ids(examination.route, rule)))
 
     async def _decode(self, examination: _Examination) -> Batch:

@@ -38,6 +38,11 @@ class SchemaRule(NamedTuple):
     value: SubjectStrategy | None
     decodes: bool = False
 
+    @property
+    def is_by_record(self) -> bool:
+        """Whether a subject is named after the record of its schema."""
+        return any(strategy is not None and strategy.by_record for strategy in (self.key, self.value))
+
 
 class AllowedIds(NamedTuple):
     """The sorted ids of schemas that keys and values may name; None where any bytes may be. They are in arrays, which kernels
@@ -76,6 +81,14 @@ class AllowedIds(NamedTuple):
                 f"(penstock.schema.validation=full): {faults[0].why}",
                 tuple(faults[:NAMED_MAX]),
             )
+
+    def named_ids(self, records: Buffer, begin: int, count: int) -> list[int]:
+        """The ids of all schemas that records name where these are checked."""
+        found: set[int] = set()
+        for ids, what in ((self.key, "key"), (self.value, "value")):
+            if ids is not None:
+                found.update(np.unique(_payloads(records, begin, count, what)[:, SCHEMA_ID]).tolist())
+        return sorted(found)
 
     def _error(self, what: str, unknown: list[tuple[int, int]]) -> UnknownSchemaError:
         faults = tuple(RecordFault(row, f"the {what} {_naming(schema_id)}") for row, schema_id in unknown)
@@ -149,13 +162,13 @@ class SchemaIds(Protocol):
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
         ...
 
-    @property
-    def may_be_behind(self) -> bool:
-        """Whether other nodes register schemas, so that one may be missing here."""
+    def may_learn(self, rule: SchemaRule) -> bool:
+        """Whether a schema that is not allowed may be so after `learn`."""
         ...
 
-    async def catch_up(self) -> None:
-        """Learn of all schemas that are registered by now. UnavailableError if that is not possible now."""
+    async def learn(self, rule: SchemaRule, schema_ids: Collection[int]) -> None:
+        """Learn of all schemas that are registered by now, and of which records these are. UnavailableError if that is not
+        possible now."""
         ...
 
     async def load_checks(self, schema_ids: Collection[int]) -> Mapping[int, ValueCheck]:

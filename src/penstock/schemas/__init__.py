@@ -10,6 +10,7 @@ from penstock.schemas.compatibility import (
 )
 from penstock.schemas.errors import InvalidSchemaError, MissingLibraryError, UnreadableValueError
 from penstock.schemas.incompatibility import Incompatibility
+from penstock.schemas.names import record_names
 from penstock.schemas.schema import KINDS, Schema, parse_schema
 from penstock.schemas.value_check import ValueCheck, check_of
 from penstock.schemas.value_codec import FRAME_SIZE, ValueCodec, codec_of, framed_value, split_frame, whole_avro_text
@@ -34,6 +35,7 @@ __all__ = [
     "framed_value",
     "is_transitive",
     "parse_schema",
+    "record_names",
     "split_frame",
     "whole_avro_text",
 ]

@@ -8,7 +8,7 @@ import jsonschema_rs
 import msgspec
 
 from penstock.schemas.errors import InvalidSchemaError, UnreadableValueError
-from penstock.schemas.json_branches import check_branches
+from penstock.schemas.json_branches import BRANCHES_MAX, check_branches, depth_limit, depth_of
 from penstock.schemas.json_schema import JsonSchema
 
 # Patterns come from strangers, and are run on every value: one that goes back and forth for longer fails.
@@ -28,6 +28,7 @@ class JsonPayload:
 
     def __init__(self, schema: JsonSchema) -> None:
         check_branches(schema)
+        self._depth_max = depth_limit(schema)
         limits = jsonschema_rs.FancyRegexOptions(
             backtrack_limit=PATTERN_STEPS_MAX, size_limit=PATTERN_BYTES_MAX, dfa_size_limit=PATTERN_BYTES_MAX
         )
@@ -46,6 +47,11 @@ class JsonPayload:
 
     def check_value(self, value: Any) -> None:
         """The same of a value that is decoded."""
+        if self._depth_max is not None and depth_of(value) > self._depth_max:
+            raise UnreadableValueError(
+                f"the value is nested deeper than {self._depth_max} levels, where its JSON Schema would look at one part of it "
+                f"more than {BRANCHES_MAX} times"
+            )
         try:
             if self._validator.is_valid(value):
                 return

@@ -85,6 +85,9 @@ def _check_field(field: Any, scope: str, syntax: str) -> None:
         field.label != FIELD.LABEL_REPEATED or field.type in (*MESSAGE_TYPES, FIELD.TYPE_STRING, FIELD.TYPE_BYTES)
     ):
         raise InvalidSchemaError(f"{name}: only repeated numbers, booleans and enums can be packed")
+    is_lazy = field.options.lazy or field.options.unverified_lazy
+    if is_lazy and field.HasField("type") and field.type != FIELD.TYPE_MESSAGE:
+        raise InvalidSchemaError(f"{name}: only messages can be lazy")
     if field.options.jstype and field.HasField("type") and field.type not in INT64_TYPES:
         raise InvalidSchemaError(f"{name}: only integers of 64 bits have a jstype")
 

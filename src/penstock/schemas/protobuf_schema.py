@@ -182,6 +182,7 @@ def _added(pool: Any, file: Any) -> Any:
         raise InvalidSchemaError(f"the schema does not link: {reason}") from None
     linked = descriptor_pb2.FileDescriptorProto()
     found.CopyToProto(linked)
+    check_file(linked)  # again, with what the names of types lead to
     return linked
 
 

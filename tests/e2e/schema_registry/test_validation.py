@@ -70,12 +70,25 @@ def test_a_schema_is_known_as_soon_as_it_is_registered(node: RunningNode, url: s
             assert produced(node, "fresh", [frame(schema_id)]) == [None]
 
 
+def fixed(name: str, size: int) -> Schema:
+    """A type with a name."""
+    return Schema(json.dumps({"type": "fixed", "name": name, "size": size}), "AVRO")
+
+
 def test_subjects_are_named_by_the_strategy_of_the_topic(node: RunningNode, url: str) -> None:
     with SchemaRegistryClient({"url": url}) as registry:
-        record = registry.register_schema("com.example.Order", Schema('{"type":"fixed","name":"A","size":1}', "AVRO"))
-        own = registry.register_schema("both-com.example.Order", Schema('{"type":"fixed","name":"B","size":1}', "AVRO"))
+        record = registry.register_schema("com.example.Order", fixed("com.example.Order", 1))
+        own = registry.register_schema("both-com.example.Order", fixed("com.example.Order", 2))
+        other = registry.register_schema("com.example.Item", fixed("com.example.Other", 1))
+        titled = registry.register_schema("Titled", Schema('{"title":"Titled"}', "JSON"))
+        message = registry.register_schema("shop.Order", Schema('syntax="proto3";package shop;message Order{}', "PROTOBUF"))
     node.ok("topic", "create", "any", "--config", "penstock.schema.validation=id", "--config", f"{STRATEGY}.RecordNameStrategy")
-    assert produced(node, "any", [frame(record)]) == [None]
+    for schema_id in (record, titled, message, record):
+        assert produced(node, "any", [frame(schema_id)]) == [None]
+    for schema_id in (own, other):  # of subjects that are named otherwise than their records
+        (outcome,) = produced(node, "any", [frame(schema_id)])
+        assert outcome is not None
+        assert outcome.code() == KafkaError.INVALID_RECORD
     node.ok(
         "topic", "create", "both", "--config", "penstock.schema.validation=id", "--config", f"{STRATEGY}.TopicRecordNameStrategy"
     )

@@ -202,3 +202,32 @@ def test_a_protobuf_value_without_a_required_field_is_refused() -> None:
 def test_only_so_many_faults_are_told() -> None:
     assert [number for number, _ in problems("AVRO", "boolean", [b"\x07"] * 5, found_max=2)] == [0, 1]
     assert [number for number, _ in problems("JSON", JSON, [b"1"] * 5, found_max=2)] == [0, 1]
+
+
+def nested(levels: int) -> bytes:
+    """An object in an object, so many times."""
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+TWICE = {"properties": {"a": {"$ref": "#"}}, "required": ["a"]}
+LEVELS: dict[str, Any] = {
+    f"l{level}": {"anyOf": [{"properties": {"a": {"$ref": f"#/definitions/l{level + 1}"}}, "required": ["b"]}] * 2}
+    for level in range(40)
+}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"anyOf": [TWICE, TWICE]}, {"$ref": "#/definitions/l0", "definitions": {**LEVELS, "l40": {"type": "string"}}}],
+    ids=["that refers to itself", "of many levels"],
+)
+def test_a_json_schema_that_looks_twice_as_often_with_every_level_takes_values_of_few_levels(schema: Any) -> None:
+    ((record, why),) = problems("JSON", schema, [nested(40)])
+    assert (record, "nested deeper than 12 levels" in why) == (0, True), why
+    assert all("nested deeper" not in why for _, why in problems("JSON", schema, [nested(3)]))
+
+
+def test_a_json_schema_of_a_tree_takes_values_of_any_depth() -> None:
+    tree = {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#"}, {"type": "integer"}]}}, "additionalProperties": False}
+    assert problems("JSON", tree, [nested(300)]) == []
+    assert problems("JSON", tree, [nested(300).replace(b"1", b'"x"')]) != []
