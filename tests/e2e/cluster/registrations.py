@@ -81,24 +81,30 @@ class Registrar:
 
 
 def check_validation(cluster: RunningCluster) -> None:
-    """A schema that was registered through one node counts at once for partitions of all nodes, and one that was not for none."""
+    """A schema that was registered through one node counts at once for partitions of all nodes, and one that was not for none;
+    with validation=full each node also decodes what it takes."""
     bootstrap: dict[str, str | int | float] = {"bootstrap.servers": cluster.bootstrap, "log_level": 0}
     admin = AdminClient(bootstrap)
-    topic = NewTopic(TOPIC, CHECKED_PARTITIONS, config={"penstock.schema.validation": "id"})
-    admin.create_topics([topic])[TOPIC].result(30)
     producer = Producer({**bootstrap, "acks": "all"})
-    for number in sorted(cluster.nodes):
-        schema = json.dumps({"type": "enum", "name": f"Of{number}", "symbols": ["A"]})
-        call(cluster, number, "PUT", f"/config/{TOPIC}-value", {"compatibility": "NONE"})
-        schema_id = call(cluster, number, "POST", f"/subjects/{TOPIC}-value/versions", {"schema": schema})["id"]
-        for partition in range(CHECKED_PARTITIONS):
-            assert [_is_taken(producer, partition, named) for named in (schema_id, 9_999_999)] == [True, False]
+    for validation in ("id", "full"):
+        topic = f"{TOPIC}-{validation}"
+        config = {"penstock.schema.validation": validation}
+        admin.create_topics([NewTopic(topic, CHECKED_PARTITIONS, config=config)])[topic].result(30)
+        for number in sorted(cluster.nodes):
+            schema = json.dumps({"type": "enum", "name": f"Of{number}", "symbols": ["A"]})
+            call(cluster, number, "PUT", f"/config/{topic}-value", {"compatibility": "NONE"})
+            schema_id = call(cluster, number, "POST", f"/subjects/{topic}-value/versions", {"schema": schema})["id"]
+            for partition in range(CHECKED_PARTITIONS):
+                named = [_is_taken(producer, topic, partition, name) for name in (schema_id, 9_999_999)]
+                assert named == [True, False], (validation, number, partition)
+                is_taken = _is_taken(producer, topic, partition, schema_id, b"\x02")  # the second symbol of one
+                assert is_taken == (validation == "id"), (validation, number, partition)
 
 
-def _is_taken(producer: Producer, partition: int, schema_id: int) -> bool:
+def _is_taken(producer: Producer, topic: str, partition: int, schema_id: int, payload: bytes = b"\0") -> bool:
     """Whether a message that names a schema is stored."""
     outcomes: list[bool] = []
-    value = b"\0" + schema_id.to_bytes(4, "big") + b"\0"
-    producer.produce(TOPIC, value, partition=partition, on_delivery=lambda error, _: outcomes.append(error is None))
+    value = b"\0" + schema_id.to_bytes(4, "big") + payload
+    producer.produce(topic, value, partition=partition, on_delivery=lambda error, _: outcomes.append(error is None))
     producer.flush(30)
     return outcomes == [True]

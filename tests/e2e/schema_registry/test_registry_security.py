@@ -67,3 +67,25 @@ def test_a_subject_is_guarded_by_the_rules_of_its_topic(url: str) -> None:
     assert call("anna", url + "/subjects/orders-value", "DELETE")[0] == 403
     assert call("anna", url + "/config", "PUT", {"compatibility": "NONE"})[0] == 403
     assert call("admin", url + "/config", "PUT", {"compatibility": "BACKWARD"})[0] == 200
+
+
+def test_read_only_and_import_modes_hold_for_everyone_and_only_administrators_set_them(url: str) -> None:
+    versions = url + "/subjects/orders-value/versions"
+    assert call("anna", url + "/mode", "PUT", {"mode": "READONLY"})[0] == 403
+    assert call("anna", url + "/mode/orders-value", "PUT", {"mode": "READONLY"})[0] == 403
+    assert call("admin", url + "/mode", "PUT", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
+    try:
+        for user in ("anna", "admin"):
+            status, refused = call(user, versions, "POST", {"schema": '"bytes"'})
+            assert (status, refused["error_code"]) == (422, 42205), refused
+        assert call("admin", url + "/subjects/orders-value", "DELETE")[0] == 422
+        assert call("anna", url + "/subjects")[0] == 200
+    finally:
+        assert call("admin", url + "/mode", "PUT", {"mode": "READWRITE"})[0] == 200
+    imported = {"schema": '"bytes"', "id": 700, "version": 7}
+    subject = url + "/subjects/orders-key/versions"
+    assert call("anna", subject, "POST", imported)[0] == 422
+    assert call("admin", url + "/mode/orders-key?force=true", "PUT", {"mode": "IMPORT"})[0] == 200
+    assert call("anna", subject, "POST", imported) == (200, {"id": 700})
+    assert call("anna", url + "/schemas/ids/700")[0] == 200
+    assert call("admin", url + "/mode/orders-key", "DELETE")[0] == 200
