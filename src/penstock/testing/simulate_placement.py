@@ -313,7 +313,10 @@ class Operator:
             name = self._random.choice(chosen)
             task = loop.create_task(self._faults[name](), name=f"fault-{name}")
             running.add(task)
+            began = loop.time()
             done, running = await asyncio.wait(running, timeout=self._random.uniform(0.0, 8.0))
+            if loop.time() == began:
+                await asyncio.sleep(LOOK_S)  # without a leader, what an operator asks for is over at once, time after time
             for ended in done:
                 ended.result()
         if running:
