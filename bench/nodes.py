@@ -23,6 +23,7 @@ import uvloop
 from bench.groups import GROUP, expect_ok, open_group, start_tablet
 from bench.measure import MIB, Row, Setting, bytes_rate, limit_row, quartiles
 from bench.none_puts import Puts
+from bench.raw_nodes import RawNodes
 from penstock.blob import BlobId, Disk, Erasure, GroupOptions, LocalDisk, Status
 from penstock.blob.configuration import Configuration, Seat
 from penstock.blob.link import DiskLink
@@ -47,29 +48,39 @@ OTHERS_SIZE, OTHERS = 4 << 10, 16  # what others put during a refill, and how ma
 async def rows(setting: Setting) -> list[Row]:
     """Large puts of both kinds, then refills."""
     logging.getLogger("penstock").setLevel(logging.ERROR)  # processes are killed here, and links to them break
-    found = [await _puts(setting, kind) for kind in NODES]
+    found = [row for kind in NODES for row in await _puts(setting, kind)]
     return [*found, *await _refills(setting)]
 
 
-async def _puts(setting: Setting, kind: Erasure) -> Row:
-    """1 MiB puts from four callers, by turns to the group over processes and to the same in this one."""
+async def _puts(setting: Setting, kind: Erasure) -> list[Row]:
+    """1 MiB puts from four callers, by turns to the group over processes, to the same in this one, and to processes that do no
+    more than they must."""
     data = os.urandom(MIB)
     apart: list[float] = []
     together: list[float] = []
-    directory = setting.directory(f"one-{kind.value}")
-    async with Nodes.started(kind, setting.directory(f"n-{kind.value}")) as nodes, open_group(kind, directory) as life:
+    bare: list[float] = []
+    directory, raw = setting.directory(f"one-{kind.value}"), setting.directory(f"raw-{kind.value}")
+    async with (
+        Nodes.started(kind, setting.directory(f"n-{kind.value}")) as nodes,
+        open_group(kind, directory) as life,
+        RawNodes.started(kind, raw, len(data), NODES[kind]) as raw_nodes,
+    ):
         await start_tablet(life.proxy, TABLET)
-        sides = [(Puts(nodes.membership.proxy), apart), (Puts(life.proxy), together)]
+        sides: list[tuple[Puts | RawNodes, list[float]]]
+        sides = [(Puts(nodes.membership.proxy), apart), (Puts(life.proxy), together), (raw_nodes, bare)]
         for number in range(setting.rounds(40) + 1):
             for puts, rates in sides if number % 2 else reversed(sides):
                 began = time.perf_counter()
                 amount = await puts.run(data, 16 * MIB, 4)
                 if number:
                     rates.append(amount / (time.perf_counter() - began))
-    ratios = [ours / beside for ours, beside in zip(apart, together, strict=True)]
     name = f"{kind.value}: 1 MiB puts, 4 callers, over {NODES[kind]} processes"
-    beside = f"one {bytes_rate(median(together))}"
-    return Row(name, bytes_rate(median(apart)), beside, median(ratios), "x", 0.8, True, *quartiles(ratios))
+    found: list[Row] = []
+    for peer, rates, goal in (("one", together, 0.8), ("sockets", bare, None)):
+        ratios = [ours / beside for ours, beside in zip(apart, rates, strict=True)]
+        beside = f"{peer} {bytes_rate(median(rates))}"
+        found.append(Row(name, bytes_rate(median(apart)), beside, median(ratios), "x", goal, True, *quartiles(ratios)))
+    return found
 
 
 async def _refills(setting: Setting) -> list[Row]:
