@@ -179,3 +179,20 @@ def test_a_hostile_pattern_holds_nothing_up() -> None:
     old = {**opened(**{"a" * 5000: INT}), "additionalProperties": False}
     new = {"type": "object", "patternProperties": {"(a+)+$b": TEXT, "(?=x)": TEXT}, "additionalProperties": INT}
     assert kinds(new, old) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"$ref": "http://json-schema.org/draft-07/schema#"},
+        {"$id": "urn:uuid:deadbeef", "properties": {"a": {"$ref": "#/definitions/b"}}, "definitions": {"b": INT}},
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "items": {"$ref": "#item"},
+            "$defs": {"b": {"$dynamicAnchor": "item", "type": "string"}},
+        },
+    ],
+    ids=["to a meta-schema", "within a URN", "to a dynamic anchor"],
+)
+def test_a_reference_that_needs_nothing_from_elsewhere_is_taken(source: Any) -> None:
+    assert schema(source).problems_reading(schema(source)) == []
