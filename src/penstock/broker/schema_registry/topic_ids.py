@@ -23,7 +23,7 @@ class TopicIds:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
         self._checks = ValueChecks(registry)
-        self._kept: dict[str, tuple[tuple[int, int], SchemaRule, AllowedIds]] = {}  # by topic
+        self._kept: dict[str, tuple[int, int, SchemaRule, AllowedIds]] = {}  # by topic
         self._records: dict[int, frozenset[str]] = {}  # the names of the records of schemas that messages have named
         self._learned = 0  # grows with what is known of records
         self._history = registry.history
@@ -62,14 +62,13 @@ class TopicIds:
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
         state = self._registry.loaded_state()
         kept = self._kept.get(topic)
-        at = (state.next_offset, self._learned)
-        if kept is not None and kept[0] == at and kept[1] == rule:
-            return kept[2]
+        if kept is not None and kept[0] == state.next_offset and kept[1] == self._learned and kept[2] == rule:
+            return kept[3]
         self._drop_lost()
         key = None if rule.key is None else self._ids(state, topic, "key", rule.key)
         value = None if rule.value is None else self._ids(state, topic, "value", rule.value)
         allowed = AllowedIds(topic, key, value)
-        self._kept[topic] = ((state.next_offset, self._learned), rule, allowed)
+        self._kept[topic] = (state.next_offset, self._learned, rule, allowed)
         return allowed
 
     def checks(self) -> Mapping[int, ValueCheck]:
