@@ -141,7 +141,7 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
         Skip to the page
       </a>
       <div class="frame">
-        <div class={`side ${open ? "open" : ""}`}>
+        <header class={`side ${open ? "open" : ""}`}>
           <a class="brand" href="/" aria-label="Penstock, overview">
             <Logo />
             Penstock
@@ -196,7 +196,7 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
             </div>
             <Theme />
           </div>
-        </div>
+        </header>
         <main class="main" id="main" tabindex={-1}>
           <ErrorBoundary key={segments[0] ?? ""}>{children}</ErrorBoundary>
         </main>

@@ -104,7 +104,7 @@ export const Table = <Row extends object>({ label, columns, rows, keyOf, start, 
   const sign = sorting.order === "asc" ? 1 : -1;
   const shown = sorter ? [...rows].sort((a, b) => sign * (valueOf(a) < valueOf(b) ? -1 : valueOf(a) > valueOf(b) ? 1 : 0)) : rows;
   return (
-    <div class="table-scroll" tabindex={0} role="region" aria-label={label}>
+    <div class="table-scroll" tabindex={0} role="group" aria-label={label}>
       <table class={`table ${tall ? "tall" : ""}`}>
         <caption class="spoken">{label}</caption>
         <Heads columns={columns} {...sorting} />
@@ -289,7 +289,7 @@ export const LongTable = <P extends ListPath>({
   return (
     <div class="card virtual">
       {rows.error && <Failure error={rows.error} again={rows.refresh} what="The list" />}
-      <div class="table-scroll" ref={scroller} onScroll={scrolled} tabindex={0} role="region" aria-label={label}>
+      <div class="table-scroll" ref={scroller} onScroll={scrolled} tabindex={0} role="group" aria-label={label}>
         <table class="table" aria-rowcount={known ? total + 1 : -1} aria-busy={!rows.isCurrent}>
           <caption class="spoken">{label}</caption>
           <Heads columns={columns} sort={sort} order={order ?? "asc"} />

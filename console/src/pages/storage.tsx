@@ -90,6 +90,7 @@ const Domains = ({ vdisks }: { vdisks: VDisk[] }) => {
     realms.set(vdisk.fail_realm, realm);
     realm.set(vdisk.fail_domain, [...(realm.get(vdisk.fail_domain) ?? []), vdisk]);
   }
+  const DomainHead = realms.size > 1 ? "h4" : "h3";
   return (
     <div class="realms">
       {[...realms].map(([realm, domains]) => (
@@ -98,7 +99,7 @@ const Domains = ({ vdisks }: { vdisks: VDisk[] }) => {
           <div class="domains" style={{ "--columns": Math.min(domains.size, 4) }}>
             {[...domains].map(([domain, disks]) => (
               <section key={domain} class="domain" aria-label={`Fail domain ${domain}`}>
-                <h4>Fail domain {domain}</h4>
+                <DomainHead>Fail domain {domain}</DomainHead>
                 <ul>
                   {disks.map((vdisk) => (
                     <VDiskItem key={vdisk.order} vdisk={vdisk} />

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser
 
-from tests.e2e.console.accessibility import layout_shift, low_contrast, unnamed_controls, unreached_by_keyboard
+from tests.e2e.console.accessibility import (
+    axe_violations,
+    layout_shift,
+    low_contrast,
+    unnamed_controls,
+    unreached_by_keyboard,
+)
 from tests.e2e.console.live_data import base_url
 from tests.e2e.console.window import DESK, PHONE, Theme, Window, opened_window
 from tests.e2e.running_node import RunningNode
@@ -39,6 +45,7 @@ PAGES = [
     ("/topics/invoices?open=0-0", "Raw bytes", "decoded-message"),
     ("/storage", "Fail domain 7", "storage"),
     ("/nodes", "This node is alone", "nodes"),
+    ("/security", "Everyone may do everything", "security"),
     ("/settings", "data_dir", "settings"),
 ]
 
@@ -48,6 +55,7 @@ def test_every_page_shows_live_data_and_can_be_read(browser: Browser, node: Runn
     unnamed: dict[str, list[str]] = {}
     pale: dict[str, list[object]] = {}
     jumps: dict[str, float] = {}
+    against: dict[str, list[str]] = {}
     with opened_window(browser, base_url(node), theme=theme) as window:
         for path, text, name in PAGES:
             window.open(path)
@@ -60,6 +68,9 @@ def test_every_page_shows_live_data_and_can_be_read(browser: Browser, node: Runn
                 unnamed[path] = found
             if dim := low_contrast(window.page):
                 pale[path] = dim
+            if theme == "light" and (violations := axe_violations(window.page)):  # it does not look at colours
+                against[path] = violations
+    assert not against, "what axe finds"
     assert not jumps, "pages that jump while they load"
     assert not unnamed, "controls without a name"
     assert not pale, "text with too little contrast"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.e2e.console.accessibility import low_contrast, unnamed_controls
+from tests.e2e.console.accessibility import axe_violations, low_contrast, unnamed_controls
 from tests.e2e.console.live_data import base_url
 from tests.e2e.console.window import DESK, PHONE, Window, opened_window
 from tests.e2e.running_node import RunningNode, penstock, running_node
@@ -79,6 +79,7 @@ def test_a_wrong_password_is_refused_and_nothing_is_shown(browser: Browser, secu
             page.get_by_role("alert").wait_for()
             assert page.get_by_text("secret-plans").count() == 0
             assert unnamed_controls(page) == []
+            assert axe_violations(page) == []
             window.picture(f"{theme}-sign-in")
             window.forgive("401")
 
@@ -129,6 +130,7 @@ def test_users_and_access_rules_are_managed(browser: Browser, secured: RunningNo
         delete.wait_for()
         assert unnamed_controls(page) == []
         assert low_contrast(page) == []
+        assert axe_violations(page) == []
         window.picture("light-security")
         ada = {"PENSTOCK_BOOTSTRAP": secured.bootstrap, "PENSTOCK_USER": "ada", "PENSTOCK_PASSWORD": "lovelace"}
         assert penstock("produce", "secret-plans", "hello", variables=ada).returncode == 0
