@@ -59,7 +59,7 @@ servers: setup
 
 coverage: setup ## Measure which lines of the layers the tests without processes of their own run (LAYERS="blob queue" to choose)
 	rm -f .coverage .coverage.*
-	$(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) tests/conversations tests/golden tests/property tests/sim tests/unit $(ARGS)
+	PENSTOCK_TESTS_PLAIN=1 $(BIN)/python -m coverage run -m pytest -q -n $(WORKERS) tests/conversations tests/golden tests/property tests/sim tests/unit $(ARGS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --include "$(subst $(space),$(comma),$(LAYERS:%=src/penstock/%/*))"
 
@@ -137,8 +137,9 @@ ifneq ($(PYTHON),)
 $(PIP) $(STAMP): always
 endif
 
-# The kernels are compiled on the way, so a changed kernel asks for it too.
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernels/*.py) | $(PIP)
+# Kernels and typed modules are compiled on the way, so a change of one asks for it too.
+TYPED := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernels/*.py) $(TYPED) $(wildcard $(TYPED:.pxd=.py)) | $(PIP)
 	@set -e; \
 	pip=$$(cat $(PIP)); \
 	$$pip install $(QUIET) --constraint constraints.txt cython setuptools; \

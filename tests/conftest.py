@@ -7,6 +7,11 @@ import os
 import pytest
 from hypothesis import settings
 
+from tests.typed_modules import PLAIN, run_plain, stale_modules
+
+if os.environ.get(PLAIN):
+    run_plain()
+
 # Nodes of tests would all want the same port for HTTP; those that are to have it say --http-port 0.
 os.environ["PENSTOCK_HTTP_PORT"] = "none"
 
@@ -16,6 +21,14 @@ settings.load_profile("penstock")
 
 # Files that take longest go first, else the last of them is waited for alone.
 LONG = ("tests/spark/", "tests/e2e/test_tutorial", "tests/e2e/test_demo", "tests/e2e/test_packaging", "tests/e2e/console/")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tells of compiled modules that may not be the source any more. Only tells: a checkout touches files that stay the same."""
+    if not os.environ.get(PLAIN) and (stale := stale_modules()):
+        terminalreporter.write_line(
+            f"changed since they were compiled: {', '.join(stale)}; `make setup` compiles them", yellow=True
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

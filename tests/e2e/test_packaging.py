@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running_node import environment
+from tests.typed_modules import typed_modules
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = (
@@ -30,7 +31,9 @@ FILES = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
 )
-KERNELS = sorted(path.stem for path in (ROOT / "src/penstock/kernels").glob("*.py") if path.stem != "__init__")
+KERNELS = sorted(
+    f"penstock.kernels.{path.stem}" for path in (ROOT / "src/penstock/kernels").glob("*.py") if path.stem != "__init__"
+)
 EXTRAS = {"all", "cluster", "dev", "s3", "spark", "stream", "tarantool", "ydb", "yt"}
 BUILD_SDIST = "import sys, build_backend as backend; print(backend.build_sdist(sys.argv[1]))"
 FIRST_MESSAGES = """
@@ -66,14 +69,15 @@ def _copy_of_the_tree(folder: Path) -> Path:
 
 
 def _lend_compiled_kernels(folder: Path) -> None:
-    """Put the kernels of this environment where a build finds them made: compiling them takes a while."""
-    made = folder / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}" / "penstock" / "kernels"
-    made.mkdir(parents=True)
+    """Put what is compiled in this environment where a build finds it made: compiling takes a while."""
+    made = folder / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     shutil.copytree(ROOT / "build" / "kernels", folder / "build" / "kernels")
     for source in (folder / "build" / "kernels").rglob("*.c"):
         os.utime(source)
-    for compiled in (ROOT / "src/penstock/kernels").glob("*.so"):
-        shutil.copy(compiled, made)
+    for compiled in (ROOT / "src/penstock").rglob("*.so"):
+        place = made / compiled.relative_to(ROOT / "src")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(compiled, place)
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +109,11 @@ def _package_files() -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_file_of_the_package_and_compiled_kernels(wheel: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_package_and_all_that_is_compiled(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert sorted(set(_package_files()) - names) == []
-    compiled = {name.split("/")[-1].split(".")[0] for name in names if name.endswith(".so")}
-    assert sorted(compiled) == KERNELS
+    compiled = {name.split(".")[0].replace("/", ".") for name in names if name.endswith(".so")}
+    assert sorted(compiled) == sorted([*KERNELS, *typed_modules()])
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 
 

@@ -234,7 +234,7 @@ class TabletStorage:
     async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
         """Write several blobs at the same time; each has an answer of its own."""
         group_id = self._group_of(blobs[0][0])
-        if len(blobs) > 1 and any(self._group_of(blob_id) != group_id for blob_id, _ in blobs[1:]):
+        if len(blobs) > 1 and not self._is_one_group(blobs, group_id):
             return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
         replies = await (await self._proxy(group_id)).put_all(blobs, from_reserve=from_reserve)
         for at, (blob_id, data) in enumerate(blobs):
@@ -250,9 +250,12 @@ class TabletStorage:
         if group_id is None or first.tablet != self.info.tablet:
             group_id = self._group_of(first)
         proxy = self._proxies.get(group_id)
-        is_one_group = len(blobs) == 1 or all(self._group_of(blob_id) == group_id for blob_id, _ in blobs[1:])
+        is_one_group = len(blobs) == 1 or self._is_one_group(blobs, group_id)
         if proxy is None or not is_one_group or not proxy.submit(blobs, done, from_reserve=from_reserve):
             self._submit_by_task(blobs, done, from_reserve=from_reserve)
+
+    def _is_one_group(self, blobs: Sequence[tuple[BlobId, Content]], group_id: int) -> bool:
+        return all(self._group_of(blob_id) == group_id for blob_id, _ in blobs[1:])
 
     def _submit_by_task(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool) -> None:
         self._submitted.add(task := asyncio.create_task(self._put_all_for(blobs, done, from_reserve=from_reserve)))

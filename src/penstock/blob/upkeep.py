@@ -17,9 +17,10 @@ from penstock.blob.chunk_scan import Gap, ScannedRecord, scan_chunk
 from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
 from penstock.blob.meta import DiskState
+from penstock.blob.part_intake import PART
 from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.topology import Erasure
-from penstock.blob.vdisk import PART, VDisk
+from penstock.blob.vdisk import VDisk
 
 log = logging.getLogger(__name__)
 

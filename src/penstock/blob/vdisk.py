@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
-from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Channel, place_of
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, place_of
 from penstock.blob.chunk_ends import ChunkEnds
 from penstock.blob.disk import Buffer, Disk, FilePiece
 from penstock.blob.disk_room import DiskRoom
@@ -35,6 +35,7 @@ from penstock.blob.meta import (
     encode_items,
 )
 from penstock.blob.options import VDiskOptions
+from penstock.blob.part_intake import PART, channels_for, place_part, place_parts
 from penstock.blob.part_reader import part_id_of, part_piece, read_stored
 from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.recovery import Recovery, recover
@@ -44,7 +45,6 @@ from penstock.blob.status import Reply, Status, Submitted
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
-PART = int(RecordKind.PART)
 SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
 
 
@@ -167,40 +167,16 @@ class VDisk(SisterSync, DiskRoom):
             return False
         if self._refusal(generation, blob_id[:8], int.from_bytes(blob_id[CHANNEL_KEY_SIZE:][:4], "big")) is not None:
             return False
-        channels: list[Channel] = []
-        for blob_id, _ in parts:
-            channel = index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
-            if channel is None:
-                channel = index.channel(blob_id[:CHANNEL_KEY_SIZE])
-            key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
-            if key in channel.blobs or channel.refuses(key):
-                return False
-            channels.append(channel)
-        undo: list[Callable[[], None]] = []
-        for channel, (blob_id, body) in zip(channels, parts, strict=True):
-            undo.append(self._place_part(channel, blob_id, body))
+        channels = channels_for(index, parts)
+        if channels is None:
+            return False
+        undo = place_parts(index, self.journal, channels, parts)
         self.journal.when_durable(done, self._reply_for, undo)
         return True
 
     def _reply_for(self, error: OSError) -> Reply:
         failure = self._failure(error)
         return Reply(failure.status, failure.reason)
-
-    def _place_part(self, channel: Channel, blob_id: bytes, body: Content) -> Callable[[], None]:
-        """Append a part of which nothing is known here to the journal, and index it. Returns what undoes that, if it does not
-        become durable."""
-        index, journal = self.index, self.journal
-        before = journal.bytes_appended
-        chunk, offset = journal.append(PART, blob_id, body)
-        size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
-        entry = chunk << CHUNK_SHIFT | offset << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
-        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
-        channel.blobs[key] = entry  # as `set_entries` does: nothing is known of it
-        channel.fresh.append(key)
-        use = index.chunks.get(chunk) or index.chunk_use(chunk)
-        use.live += journal.bytes_appended - before
-        index.parts += 1
-        return partial(index.drop_part, blob_id, entry)
 
     def _begin_put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool) -> DiskReply | None:
         """Place a part in the journal: None. Otherwise why not; `_KNOWN` if something is known of the blob already."""
@@ -218,7 +194,7 @@ class VDisk(SisterSync, DiskRoom):
             return self._out_of_space()
         if key in channel.blobs:
             return _KNOWN
-        self.journal.undo_on_failure(self._place_part(channel, blob_id, body))
+        self.journal.undo_on_failure(place_part(index, self.journal, channel, blob_id, body))
         return None
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:

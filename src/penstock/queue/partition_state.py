@@ -192,9 +192,11 @@ class PartitionState:
         if added.plan is not None:
             self._take_keys(added.plan)
         else:
-            tail = self._head[-1] if len(self._head) > self._keyed_pieces else None
-            if not isinstance(tail, Tail) or tail.size + added.size > tail.size_max:
-                self._head.append(tail := Tail(added.first_offset))
+            last = self._head[-1] if len(self._head) > self._keyed_pieces else None
+            tail = last if isinstance(last, Tail) else None
+            if tail is None or tail.size + added.size > tail.size_max:
+                tail = Tail(added.first_offset)
+                self._head.append(tail)
             stamps = (added.min_timestamp, added.max_timestamp)
             tail.extend(added.joined or added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
             self.head_size += added.size

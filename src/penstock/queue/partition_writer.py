@@ -21,10 +21,10 @@ from penstock.queue.change_lock import ChangeLock
 from penstock.queue.errors import PartitionFullError, SequenceError, WriteQueueFullError
 from penstock.queue.partition_append import PartitionAppend, WriteOutcome, WriteResult
 from penstock.queue.sources import SourceWrite, known_offset
-from penstock.tablet import Draft
 
 if TYPE_CHECKING:
     from penstock.queue.partition import Partition
+    from penstock.tablet import Draft
 
 ENTRY_BYTES_MAX = 16 << 20  # of a partition in one entry of the log
 APPEND_BYTES_MAX = 64 << 10  # from here on the data is written to a blob at once, not to the log

@@ -14,10 +14,11 @@ class Tail(Piece):
     """A piece that grows. Its room is taken in doubling steps and never shrinks or moves under a reader: what was read from it
     stays as it is."""
 
-    __slots__ = ("_room", "size_max")
+    __slots__ = ("_marked_at", "_room", "size_max")
 
     def __init__(self, first_offset: int) -> None:
         self._room = bytearray(_ROOM_MIN)
+        self._marked_at = -MARK_EVERY  # the byte of its last mark
         self.size_max = TAIL_BYTES_MAX  # what it may grow to, unless its first append is larger
         super().__init__(first_offset, 0, [memoryview(self._room)[:0]], Marks(), (0, -1))
 
@@ -49,13 +50,14 @@ class Tail(Piece):
             self.max_timestamp = max(self.max_timestamp, timestamps[1])
         else:
             self.min_timestamp, self.max_timestamp = timestamps
-        positions, latest = self.marks.positions, self.marks.latest
+        latest = self.marks.latest
         for offset, position, timestamp in marks:
             # Most batches need no mark of their own; of these, every one comes by here.
-            if positions and size + position - positions[-1] < MARK_EVERY:
-                latest[-1] = max(latest[-1], timestamp)
-            else:
+            if size + position - self._marked_at >= MARK_EVERY:
                 self.marks.add(offset, size + position, timestamp)
+                self._marked_at = size + position
+            elif timestamp > latest[-1]:
+                latest[-1] = timestamp
         self.size = end
         self.count += count
         self.hidden += hidden

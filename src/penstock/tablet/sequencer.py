@@ -412,7 +412,7 @@ class Sequencer:
         if flight.changes or flight.born or self._abandoned:
             dead = self._index.apply(flight.changes)
             # Also what was overwritten within the entry itself.
-            dead += (blob for blob in flight.born if blob not in self._index.references)
+            dead += [blob for blob in flight.born if blob not in self._index.references]
             abandoned, self._abandoned = self._abandoned, []
             self._on_settled(flight.born, dead, abandoned)
         elif self.entries >= self.entries_due or self.bytes >= self.bytes_due:

@@ -1,0 +1,18 @@
+# Types for the compiler; see CONTRIBUTING.md.
+
+cimport cython
+
+from penstock.blob.proxy cimport GroupProxy
+
+
+cdef class TabletStorage:
+    cdef public object _storage
+    cdef public dict _proxies
+    cdef public dict _groups
+    cdef public set _submitted
+    cdef public object info
+
+    @cython.locals(proxy=GroupProxy)
+    cpdef submit(self, object blobs, object done, bint from_reserve=*)
+    @cython.locals(proxy=GroupProxy)
+    cpdef at_turn_end(self, object compose)

@@ -1,0 +1,29 @@
+# Types for the compiler; see CONTRIBUTING.md.
+
+cdef class PartitionAppend:
+    cdef public Py_ssize_t first_offset
+    cdef public Py_ssize_t next_offset
+    cdef public Py_ssize_t epoch
+    cdef public Py_ssize_t size
+    cdef public Py_ssize_t batches
+    cdef public Py_ssize_t hidden
+    cdef public object data_end
+    cdef public object first_own
+    cdef public long long min_timestamp
+    cdef public long long max_timestamp
+    cdef public list marks
+    cdef public dict sources
+    cdef public list named_sources
+    cdef public dict changes
+    cdef public object transactions
+    cdef public list acknowledgements
+    cdef public Py_ssize_t taken_bytes
+    cdef public Py_ssize_t taken_messages
+    cdef public object plan
+    cdef public list key_waiters
+    cdef public bytes joined
+    cdef public list _buffers
+    cdef public object _gathered
+
+    cpdef add(self, object batch, object source, object state)
+    cpdef bytes data(self)

@@ -1,0 +1,60 @@
+# Types for the compiler; see CONTRIBUTING.md.
+
+cimport cython
+
+
+cdef class Draft:
+    cdef public object _index
+    cdef public object _tablet
+    cdef public object _generation
+    cdef public object overlay
+    cdef public object step
+    cdef public list puts
+    cdef public list appends
+
+
+cdef class _Flight:
+    cdef public object step
+    cdef public list requests
+    cdef public list appenders
+    cdef public list changes
+    cdef public list born
+    cdef public object collected
+    cdef public object snapshot
+    cdef public Py_ssize_t size
+    cdef public double began
+
+
+cdef class Sequencer:
+    cdef public object _storage
+    cdef public object _tablet
+    cdef public object _generation
+    cdef public object _index
+    cdef public object _probe
+    cdef public object _on_settled
+    cdef public object _on_broken
+    cdef public object _answer
+    cdef public object _loop
+    cdef public tuple settled
+    cdef public Py_ssize_t step
+    cdef public object boot
+    cdef public object collected
+    cdef public object snapshot
+    cdef public Py_ssize_t entries
+    cdef public Py_ssize_t bytes
+    cdef public Py_ssize_t entries_due
+    cdef public Py_ssize_t bytes_due
+    cdef public list _aborted
+    cdef public list _abandoned
+    cdef public object _queue
+    cdef public list _due
+    cdef public _Flight _flight
+    cdef public object _reading
+    cdef public bint _is_scheduled
+    cdef public object _stop_cause
+    cdef public list _idle_waiters
+
+    cpdef request_turn(self, object appender)
+    @cython.locals(draft=Draft, appenders=list, due=list, flight=_Flight, puts=list)
+    cpdef _try_commit(self, list requests)
+    cpdef list _settle(self, _Flight flight)
