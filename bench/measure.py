@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from penstock.kernels import plain_kernels
 
 MIB = 1 << 20
+SOURCES = Path(__file__).parents[1] / "src"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,11 @@ def _rate(work: Callable[[], float]) -> float:
 
 
 def check_compiled() -> None:
-    """End the program if any kernel is not compiled: what it measures would not be what users run."""
-    if plain := plain_kernels():
+    """End the program if a kernel or a typed module is not compiled: what it measures would not be what users run."""
+    typed = [path.with_suffix("").relative_to(SOURCES) for path in sorted(SOURCES.glob("penstock/*/*.pxd"))]
+    modules = {".".join(path.parts): find_spec(".".join(path.parts)) for path in typed if path.parent.name != "kernels"}
+    plain = plain_kernels() + [name for name, spec in modules.items() if spec is None or (spec.origin or "").endswith(".py")]
+    if plain:
         raise SystemExit(f"{', '.join(plain)} are not compiled; run first: rm .venv/.installed && make setup")
 
 
