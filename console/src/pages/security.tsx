@@ -103,7 +103,7 @@ const userColumns = (refusal: string | null, ask: (asked: Asked) => void): Colum
         <button
           type="button"
           class="button small"
-          aria-label={`End the sessions of ${row.name}`}
+          aria-label={`Sign out ${row.name} everywhere`}
           title={refusal ?? "End sessions in browsers and tokens of YDB clients"}
           disabled={Boolean(refusal)}
           onClick={() => ask({ what: "revoke", name: row.name })}
