@@ -26,6 +26,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.record_compression import GZIP, NONE
 from penstock.core.record_format import APPEND_TIME, CODEC_MASK, HEADER_SIZE
 from penstock.kernels.produce_frame import RECORDS_MAX, ProducedBatch
+from penstock.kernels.schema_ids import find_unknown
 from penstock.queue import (
     Batch,
     InvalidBatchError,
@@ -209,14 +210,17 @@ class Intake:
         if not is_plain:
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         if route.schema_rule is not None:
-            if route.schema_rule.decodes:
-                return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
-            allowed = self._allowed_ids(route, route.schema_rule)
-            try:
-                allowed.check(batch.data, HEADER_SIZE, batch.messages)
-            except UnknownSchemaError:
-                if not self._may_learn(route.schema_rule):
-                    raise
+            # The ids of the topic are mostly known, and right: then this is the only call.
+            ids = self.schema_ids
+            kept = None if ids is None else ids.current.get(route.topic.name)
+            if (
+                kept is None
+                or kept[0] != route.schema_rule
+                or kept[0].decodes
+                or kept[1].key is not None
+                or kept[1].value is None
+                or find_unknown(batch.data, HEADER_SIZE, batch.messages, kept[1].value, False, -1)[0] >= 0
+            ):
                 return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         taken: Any = batch  # it has all that a Batch has
         partition.enqueue(taken, None if batch.producer_id < 0 else producer_source(taken), batch)

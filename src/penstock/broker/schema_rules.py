@@ -156,7 +156,9 @@ class MissingChecksError(Exception):
 
 
 class SchemaIds(Protocol):
-    """The registry as the intake of batches asks it."""
+    """The registry as the intake of batches asks it. `current` has answers of `allowed` by topic, as long as they are true."""
+
+    current: dict[str, tuple[SchemaRule, AllowedIds]]
 
     def allowed(self, topic: str, rule: SchemaRule) -> AllowedIds:
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""

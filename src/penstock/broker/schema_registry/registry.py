@@ -119,6 +119,7 @@ class SchemaRegistry:
         self._parsed = ParsedSchemas(self.version)
         self._is_loaded = False
         self._loading: asyncio.Task[RegistryState] | None = None
+        self.on_change: list[Callable[[], None]] = []  # called when schemas, levels or modes may have changed
         self.history = 0  # grows when the end of the log is lost, and ids may be given again
 
     @property
@@ -147,7 +148,7 @@ class SchemaRegistry:
 
     async def _read_log(self) -> None:
         while True:
-            state = self._state
+            state, before = self._state, self._state.next_offset
             next_offset, end_offset = await self._log.read_on(state.next_offset, state.apply)
             if end_offset < state.next_offset:
                 # The end of the log was lost, and given up: its offsets and ids may come to mean something else.
@@ -155,12 +156,19 @@ class SchemaRegistry:
                 self._log.forget()
                 self._parsed.forget()
                 self.history += 1
+                self._tell_change()
                 continue
+            if next_offset > before:
+                self._tell_change()
             state.next_offset = max(state.next_offset, next_offset)
             if state.next_offset >= end_offset:
                 self._is_loaded = end_offset > 0 or self._partition.exists
                 return
             await asyncio.sleep(0)
+
+    def _tell_change(self) -> None:
+        for call in self.on_change:
+            call()
 
     async def version(self, subject: str, number: int, *, deleted: bool = False) -> SchemaValue:
         """A version of a subject, or its latest."""

@@ -23,9 +23,9 @@ class TopicIds:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
         self._checks = ValueChecks(registry)
-        self._kept: dict[str, tuple[int, int, SchemaRule, AllowedIds]] = {}  # by topic
+        self.current: dict[str, tuple[SchemaRule, AllowedIds]] = {}  # by topic; cleared by whatever may change it
+        registry.on_change.append(self.current.clear)
         self._records: dict[int, frozenset[str]] = {}  # the names of the records of schemas that messages have named
-        self._learned = 0  # grows with what is known of records
         self._history = registry.history
 
     def may_learn(self, rule: SchemaRule) -> bool:
@@ -51,24 +51,24 @@ class TopicIds:
         if len(self._records) >= RECORDS_MAX:
             del self._records[next(iter(self._records))]
         self._records[schema_id] = names
-        self._learned += 1
+        self.current.clear()
 
     def _drop_lost(self) -> None:
         if self._history != self._registry.history:
             self._history, self._records = self._registry.history, {}  # ids may have come to mean something else
-            self._learned += 1
+            self.current.clear()
 
     def allowed(self, topic: str, rule: SchemaRule) -> AllowedIds:
         """The ids that messages of a topic may name. PartitionUnavailableError while the registry is being loaded."""
         state = self._registry.loaded_state()
-        kept = self._kept.get(topic)
-        if kept is not None and kept[0] == state.next_offset and kept[1] == self._learned and kept[2] == rule:
-            return kept[3]
+        kept = self.current.get(topic)
+        if kept is not None and kept[0] == rule:
+            return kept[1]
         self._drop_lost()
         key = None if rule.key is None else self._ids(state, topic, "key", rule.key)
         value = None if rule.value is None else self._ids(state, topic, "value", rule.value)
         allowed = AllowedIds(topic, key, value)
-        self._kept[topic] = (state.next_offset, self._learned, rule, allowed)
+        self.current[topic] = (rule, allowed)
         return allowed
 
     def checks(self) -> Mapping[int, ValueCheck]:
