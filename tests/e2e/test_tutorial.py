@@ -18,6 +18,12 @@ def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
         assert follow(ROOT / "docs" / "tutorial.md", shell) >= 10
 
 
+@pytest.mark.slow
+def test_a_node_is_upgraded_as_written(tmp_path: Path) -> None:
+    with Shell(tmp_path) as shell:
+        assert follow(ROOT / "docs" / "how-to" / "upgrade.md", shell) >= 5
+
+
 def _need(*tools: str) -> None:
     for tool in tools:
         if shutil.which(tool) is None:
