@@ -14,7 +14,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.errors import CheckpointError, DataLossError, OptionError
 from penstock.spark.source import PenstockStreamReader
 from tests.e2e.kafka.running_gateway import RunningGateway
-from tests.spark.reads import produce, rows_of, stream_reader, values
+from tests.spark.reads import produce, rows_of, schema, source, stream_reader, values
 
 TEN: list[bytes | None] = [b"value %d" % number for number in range(10)]
 
@@ -263,6 +263,13 @@ def test_records_that_retention_removed_are_data_loss(gateway: RunningGateway) -
 def test_a_stream_on_a_topic_that_does_not_exist_does_not_start(gateway: RunningGateway) -> None:
     with pytest.raises(PenstockError, match="there is no such topic"):
         Query(gateway.bootstrap, subscribe="never-made")
+
+
+def test_a_refused_option_is_told_at_the_first_call_since_spark_hides_an_earlier_error() -> None:
+    reader = source("127.0.0.1:1", subscribe="any", maxOffsetsPerTrigger="many").streamReader(schema())
+    for call in (reader.initialOffset, lambda: reader.latestOffset({}, ReadAllAvailable())):
+        with pytest.raises(OptionError, match="maxOffsetsPerTrigger"):
+            call()
 
 
 def test_starting_offsets_of_another_number_of_partitions_do_not_start(gateway: RunningGateway, topic: str) -> None:

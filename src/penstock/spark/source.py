@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartition
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
@@ -62,7 +63,10 @@ class PenstockDataSource(DataSource):
         return PenstockReader(*self._read(schema, "batch"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return PenstockStreamReader(*self._read(schema, "stream"))
+        try:
+            return PenstockStreamReader(*self._read(schema, "stream"))
+        except PenstockError as error:
+            return RefusedStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
@@ -259,6 +263,22 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if least is None or self._target is not None or left >= least:
             return False
         return time.monotonic() - self._triggered_at < self._options.trigger_delay_max_s
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """A stream that fails at its first call. Spark hides an error of `streamReader` itself behind an UnboundLocalError."""
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 def _read(options: ReadOptions, columns: Layout, partition: InputPartition) -> Iterator[pa.RecordBatch]:

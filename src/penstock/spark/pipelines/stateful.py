@@ -29,6 +29,7 @@ from penstock.spark.pipelines.topic_source import TopicSource, positions_to_json
 from penstock.spark.pipelines.value_decoding import DecodeTask
 from penstock.spark.pipelines.views import META, View
 from penstock.spark.ranges import OffsetRange
+from penstock.spark.releases import HAS_READ_LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,7 +172,8 @@ class StatefulTransform:
             "kafka.bootstrap.servers": spec.brokers,
             "failOnDataLoss": str(not spec.source.skips_lost_data).lower(),
             "includeHeaders": str(spec.source.headers).lower(),
-            "maxOffsetsPerTrigger": str(max(spec.rows_max // views, 1)),
+            # Spark 4.1 has a stream read all that is new.
+            **({"maxOffsetsPerTrigger": str(max(spec.rows_max // views, 1))} if HAS_READ_LIMITS else {}),
             # Used only without a checkpoint: exactly the offsets of the target's record, or of the file.
             "startingOffsets": json.dumps(positions_to_json(starting)),
         }
