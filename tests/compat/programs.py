@@ -29,6 +29,7 @@ class Program:
     build: Callable[[Path], None]
     command: Callable[[Path], list[str]]
     steps: tuple[str, ...] = STEPS
+    timeout_s: float = PROGRAM_TIMEOUT_S
 
     def prepare(self, home: Path) -> None:
         """Make it ready; NotPreparedError if its language is not on this machine."""
@@ -40,10 +41,10 @@ class Program:
         prefix = f"{self.name}-{secrets.token_hex(4)}"
         command = [*self.command(home), address, prefix]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PROGRAM_TIMEOUT_S, cwd=home)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=self.timeout_s, cwd=home)
             printed, problem = done.stdout, f"the program ended with {done.returncode}: {done.stderr.strip()[-500:]}"
         except subprocess.TimeoutExpired:
-            printed, problem = "", f"the program was not done after {PROGRAM_TIMEOUT_S} s"
+            printed, problem = "", f"the program was not done after {self.timeout_s} s"
         outcomes = dict.fromkeys(self.steps, Outcome("failed", problem))
         for line in printed.splitlines():
             verdict, _, rest = line.partition(" ")

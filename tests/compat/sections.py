@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tests.compat import kafka_tools, malformed_schemas, programs, registry_tools
+from tests.compat import kafka_tools, malformed_schemas, programs, registry_tools, spark_programs
 from tests.compat.outcome import Outcome
 from tests.compat.preparation import prepare
 from tests.compat.suite_run import CERTIFICATE, KEY, BrokerAddress, run_suite
@@ -155,6 +155,7 @@ def all_sections() -> dict[str, Section]:
     found: list[Section] = [SuiteSection(suite) for suite in all_suites().values()]
     found.append(ToolsSection())
     found += (ProgramSection(program) for program in programs.PROGRAMS)
+    found += (ProgramSection(program) for program in spark_programs.spark_programs())
     found.append(RegistryToolsSection())
     found.append(MalformedSchemasSection())
     found += (ProgramSection(program, of_registry=True) for program in programs.REGISTRY_PROGRAMS)
