@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,8 @@ from penstock.blob.journal import CHUNK_SUFFIX
 from penstock.blob.meta import BarrierItem, DiskState
 from penstock.blob.record import HEADER_SIZE
 from penstock.blob.upkeep import Upkeep
-from penstock.testing.sim_disk import SimDisk, SimPlatter, Tear
+from penstock.blob.vdisk import VDisk
+from penstock.testing.sim_disk import Operation, SimDisk, SimPlatter, Tear
 from penstock.testing.sim_loop import ProcessDiedError
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
@@ -176,6 +178,17 @@ def test_what_comes_to_an_empty_disk_while_it_closes_is_answered() -> None:
     run_group(Erasure.BLOCK_4_2, scenario)
 
 
+class FailsUntilNoticed(dict[Operation, float]):
+    """Fails the flushes of a disk until its journal knows of one."""
+
+    def __init__(self, vdisk: VDisk) -> None:
+        super().__init__({"flush": 1.0})
+        self._vdisk = vdisk
+
+    def get(self, operation: Operation, default: Any = None) -> Any:
+        return default if self._vdisk.journal.failures else super().get(operation, default)
+
+
 def test_a_rewritten_chunk_is_kept_if_its_parts_did_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     # The chunk is read in many small steps, as one of full size would be.
     monkeypatch.setattr("penstock.blob.chunk_scan.WINDOW_BYTES", 12_000)
@@ -184,15 +197,10 @@ def test_a_rewritten_chunk_is_kept_if_its_parts_did_not_arrive(monkeypatch: pyte
         blobs = await group.store(range(12), 10_000)
         vdisk = group.life.vdisks[0]
         upkeep = Upkeep(vdisk)
-        append = vdisk.journal.append
-
-        def append_and_fail(kind: int, blob_id: bytes, body: bytes) -> tuple[int, int]:
-            # The first parts to move go out in a flush that fails while the chunk is still being read.
-            group.faults[0].error_rate = {} if vdisk.journal.failures else {"flush": 1.0}
-            return append(kind, blob_id, body)
-
-        vdisk.journal.append = append_and_fail  # type: ignore[method-assign, assignment]
+        # The first parts to move go out in a flush that fails while the chunk is still being read.
+        group.faults[0].error_rate = FailsUntilNoticed(vdisk)
         await group.do(upkeep._rewrite(1))
+        assert vdisk.journal.failures
         group.faults[0].error_rate = {}
         await group.expect(blobs)
         for _ in range(3):

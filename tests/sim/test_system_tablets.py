@@ -208,20 +208,28 @@ def test_while_a_system_tablet_starts_again_callers_are_told_to_try_again() -> N
     run_simulation(scenario())
 
 
+class LosesAnswers:
+    """Storage that stores, and tells that it did not."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
+        lost = Reply(Status.ERROR, "the answer was lost by the test")
+        self._storage.submit(blobs, lambda _: done(lost), from_reserve=from_reserve)
+
+
 async def _lose_answers_and_stop(host: SimBroker, tablet_id: int, work: Coroutine[Any, Any, Any]) -> None:
     """The request is stored, its caller gets an error, and the tablet stops before it can abort the request."""
     tablet = _tablet(host, tablet_id)
-    real = tablet._storage.submit
-
-    def submit(blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
-        lost = Reply(Status.ERROR, "the answer was lost by the test")
-        real(blobs, lambda _: done(lost), from_reserve=from_reserve)
-
-    tablet._storage.submit = submit  # type: ignore[method-assign]
+    sequencer: Any = tablet.sequencer
+    sequencer._storage = LosesAnswers(sequencer._storage)
     with pytest.raises(PenstockError):
         await host.do(work)
     await host.do(tablet.stop())
-    tablet._storage.submit = real  # type: ignore[method-assign]
     await _until_done(_serves(host, tablet_id, tablet.generation))
 
 
