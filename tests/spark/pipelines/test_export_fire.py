@@ -252,7 +252,7 @@ def remove_row(spec: PipelineSpec, partition: int, offset: int) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [pytest.param(form, marks=[] if form == "iceberg" else [pytest.mark.soak]) for form in FORMATS])
 def test_a_few_kills_in_one_session(spark: SparkSession, tmp_path: Path, form: str) -> None:
     argv = ["--data-dir", str(tmp_path / "data")]
     with running_node(tmp_path / "log", argv) as node:

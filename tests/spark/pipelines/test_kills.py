@@ -146,7 +146,7 @@ def check_load(directory: Path, kills: int, files: int, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_transform_outlives_the_death_of_driver_and_broker(tmp_path: Path) -> None:
-    check_transform(tmp_path, kills=2, rows=6_000, seed=1)
+    check_transform(tmp_path, kills=1, rows=3_000, seed=1)
 
 
 @pytest.mark.soak
