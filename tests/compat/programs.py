@@ -87,6 +87,33 @@ def _node_command(home: Path) -> list[str]:
     return ["node", str(home / "client.js")]
 
 
+# Confluent's jars are not on Maven Central; its client is, inside a format of Flink, under package names of Flink's.
+REGISTRY_CLIENT = "org.apache.flink:flink-sql-avro-confluent-registry:2.2.0"
+
+
+def _build_java_registry(home: Path) -> None:
+    check_java()
+    fetch_jar(home, REGISTRY_CLIENT)
+
+
+def _java_registry_command(home: Path) -> list[str]:
+    *start, libraries = java("-XX:TieredStopAtLevel=1")
+    return [*start, f"{libraries}:{jar_path(home, REGISTRY_CLIENT)}", str(CLIENTS / "java_registry" / "Registry.java")]
+
+
+def fetch_jar(home: Path, artifact: str) -> None:
+    """Fetch a jar by its group, name and version, unless it is there."""
+    if not jar_path(home, artifact).exists():
+        _need("mvn")
+        _run(["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"], home)
+
+
+def jar_path(home: Path, artifact: str) -> Path:
+    """Where it is kept."""
+    _, name, version = artifact.split(":")
+    return home / f"{name}-{version}.jar"
+
+
 def _need(tool: str) -> None:
     if shutil.which(tool) is None:
         raise NotPreparedError(f"{tool} is not on this machine")
@@ -99,7 +126,15 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 REGISTRY_STEPS = ("schemas", "kinds", "references", "compatibility", "modes", "deletes", "contexts", "serde", "errors")
-REGISTRY_PROGRAMS = (Program("franz-go-sr", _build_go("franz_go_sr"), _go_command, REGISTRY_STEPS),)
+REGISTRY_PROGRAMS = (
+    Program("franz-go-sr", _build_go("franz_go_sr"), _go_command, REGISTRY_STEPS),
+    Program(
+        "confluent-java-registry",
+        _build_java_registry,
+        _java_registry_command,
+        tuple(step for step in REGISTRY_STEPS if step != "serde"),  # the jar has no serializers
+    ),
+)
 
 PROGRAMS = (
     Program("java-client", _build_java, _java_command, (*STEPS, "new_group")),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.compat.preparation import NotPreparedError
-from tests.compat.programs import CLIENTS, Program
+from tests.compat.programs import CLIENTS, Program, fetch_jar, jar_path
 from tests.compat.suites import ROOT
 
 RELEASES: Final = ("4.1.4", "4.2.1", "4.3.0")
@@ -46,23 +46,14 @@ def _build(home: Path, release: str) -> None:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(site)]
         _run([*pip, f"pyspark=={release}"], f"install PySpark {release}")
     for artifact in MERGE_JARS.get(release, ()):
-        if not _jar(home, artifact).exists():
-            if shutil.which("mvn") is None:
-                raise NotPreparedError("mvn is needed to fetch the jars of table formats; install it (Debian: maven)")
-            copy = ["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"]
-            _run(copy, f"fetch {artifact}")
+        fetch_jar(home, artifact)
 
 
 def _command(home: Path, release: str) -> list[str]:
     # SPARK_HOME of the machine, if there is one, is another release.
     places = os.pathsep.join(map(str, (home / f"site-{release}", ROOT / "src")))
-    jars = ",".join(str(_jar(home, artifact)) for artifact in MERGE_JARS.get(release, ())) or "none"
+    jars = ",".join(str(jar_path(home, artifact)) for artifact in MERGE_JARS.get(release, ())) or "none"
     return ["env", "-u", "SPARK_HOME", f"PYTHONPATH={places}", sys.executable, str(CLIENTS / "spark" / "steps.py"), jars]
-
-
-def _jar(home: Path, artifact: str) -> Path:
-    _, name, version = artifact.split(":")
-    return home / f"{name}-{version}.jar"
 
 
 def _run(command: list[str], purpose: str) -> None:
