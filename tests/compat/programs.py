@@ -65,7 +65,7 @@ def _java_command(_home: Path) -> list[str]:
 def _build_go(folder: str) -> Callable[[Path], None]:
     def build(home: Path) -> None:
         _need("go")
-        _run(["go", "build", "-o", str(home / "client"), "."], CLIENTS / folder)
+        run_tool(["go", "build", "-o", str(home / "client"), "."], CLIENTS / folder)
 
     return build
 
@@ -80,7 +80,7 @@ def _build_kafkajs(home: Path) -> None:
     for name in ("client.js", "package.json"):
         shutil.copy(CLIENTS / "kafkajs" / name, home / name)
     if not (home / "node_modules").exists():
-        _run(["npm", "install", "--silent", "--no-audit", "--no-fund"], home)
+        run_tool(["npm", "install", "--silent", "--no-audit", "--no-fund"], home)
 
 
 def _node_command(home: Path) -> list[str]:
@@ -105,7 +105,7 @@ def fetch_jar(home: Path, artifact: str) -> None:
     """Fetch a jar by its group, name and version, unless it is there."""
     if not jar_path(home, artifact).exists():
         _need("mvn")
-        _run(["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"], home)
+        run_tool(["mvn", "-B", "-q", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={home}"], home)
 
 
 def jar_path(home: Path, artifact: str) -> Path:
@@ -119,7 +119,8 @@ def _need(tool: str) -> None:
         raise NotPreparedError(f"{tool} is not on this machine")
 
 
-def _run(command: list[str], folder: Path) -> None:
+def run_tool(command: list[str], folder: Path) -> None:
+    """Run a tool that prepares a program; NotPreparedError with its last words if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode != 0:
         raise NotPreparedError(f"{' '.join(command[:2])} failed: {(done.stderr or done.stdout).strip()[-1000:]}")

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.compat.preparation import NotPreparedError
-from tests.compat.programs import CLIENTS, Program, fetch_jar, jar_path
+from tests.compat.programs import CLIENTS, Program, fetch_jar, jar_path, run_tool
 from tests.compat.suites import ROOT
 
 RELEASES: Final = ("4.1.4", "4.2.1", "4.3.0")
@@ -44,7 +42,7 @@ def _build(home: Path, release: str) -> None:
     if not (site / "pyspark" / "version.py").exists():
         shutil.rmtree(site, ignore_errors=True)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", str(site)]
-        _run([*pip, f"pyspark=={release}"], f"install PySpark {release}")
+        run_tool([*pip, f"pyspark=={release}"], home)
     for artifact in MERGE_JARS.get(release, ()):
         fetch_jar(home, artifact)
 
@@ -54,9 +52,3 @@ def _command(home: Path, release: str) -> list[str]:
     places = os.pathsep.join(map(str, (home / f"site-{release}", ROOT / "src")))
     jars = ",".join(str(jar_path(home, artifact)) for artifact in MERGE_JARS.get(release, ())) or "none"
     return ["env", "-u", "SPARK_HOME", f"PYTHONPATH={places}", sys.executable, str(CLIENTS / "spark" / "steps.py"), jars]
-
-
-def _run(command: list[str], purpose: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NotPreparedError(f"cannot {purpose}: {(done.stderr or done.stdout).strip()[-1500:]}")
