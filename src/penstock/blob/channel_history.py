@@ -110,5 +110,5 @@ class TabletInfo(NamedTuple):
 
     def groups(self) -> list[int]:
         """Every group the tablet has ever written to, each once."""
-        found = {interval.group: None for history in self.channels for interval in history.intervals()}
-        return list(found)
+        groups = {interval.group: None for history in self.channels for interval in history.intervals()}
+        return list(groups)

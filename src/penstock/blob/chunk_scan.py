@@ -77,11 +77,11 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
                 yield mended
                 at += mended.header.size
                 continue
-            found = await _next_record(window, number, at + 1, size)
-            yield Gap(number, at, found)
-            if found is None:
+            next_record = await _next_record(window, number, at + 1, size)
+            yield Gap(number, at, next_record)
+            if next_record is None:
                 return
-            at = found
+            at = next_record
             continue
         table_bytes = table_size(header.length)
         raw = window.at_hand(at + HEADER_SIZE, table_bytes + header.length)
@@ -110,11 +110,11 @@ async def _next_record(window: _Window, number: int, start: int, size: int) -> i
     at = start
     while at < size:
         raw = bytes(await window.read(at, WINDOW_BYTES))
-        found = raw.find(MAGIC)
-        while found >= 0:
-            header = decode_header(await window.read(at + found, HEADER_SIZE), number, at + found)
+        position = raw.find(MAGIC)
+        while position >= 0:
+            header = decode_header(await window.read(at + position, HEADER_SIZE), number, at + position)
             if header is not None:
-                return at + found
-            found = raw.find(MAGIC, found + 1)
+                return at + position
+            position = raw.find(MAGIC, position + 1)
         at += max(len(raw) - len(MAGIC) + 1, len(MAGIC))
     return None

@@ -250,10 +250,10 @@ class _Plan(NamedTuple):
 
 def _solve(columns: dict[int, _Bytes], plan: _Plan, size: int) -> None:
     """Run a plan, making the columns it fills that are not there yet."""
-    made = [column for column in plan.fills if column not in columns]
+    missing = [column for column in plan.fills if column not in columns]
     # One allocation for all: the C library gives two neighbours freed together back to the system, and then every blob pays
     # for fresh pages, which takes longer than the code.
-    columns.update(zip(made, np.empty((len(made), size), np.uint8), strict=True))
+    columns.update(zip(missing, np.empty((len(missing), size), np.uint8), strict=True))
     row_size = size // _ROWS
     xor = np.bitwise_xor
     for (target, target_row), (left, left_row), (right, right_row), rows in plan.xors:

@@ -85,14 +85,14 @@ async def claim_disk(disk: Disk, vdisk_id: VDiskId, erasure: Erasure, random: Ra
         return await _write(disk, wanted)
     if _is_torn(raw) and len(raw) == _IDENTITY.size + _CRC.size and sum(map(eq, raw[:4], MAGIC)) >= len(MAGIC) - 1:
         return await _restore(disk, files, raw, wanted)
-    found = Identity.unpack(raw)
-    if found[:5] != wanted[:5]:
-        held = VDiskId(found.group, vdisk_id.generation, found.realm, found.domain, found.vdisk)
+    stored = Identity.unpack(raw)
+    if stored[:5] != wanted[:5]:
+        held = VDiskId(stored.group, vdisk_id.generation, stored.realm, stored.domain, stored.vdisk)
         raise ConfigError(
-            f"the disk holds VDisk {held} of a {found.erasure.value} group, not {vdisk_id} of a {erasure.value} group; "
+            f"the disk holds VDisk {held} of a {stored.erasure.value} group, not {vdisk_id} of a {erasure.value} group; "
             "check which directory belongs to which group"
         )
-    return found
+    return stored
 
 
 async def _restore(disk: Disk, files: dict[str, int], raw: bytes, wanted: Identity) -> Identity:

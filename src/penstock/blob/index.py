@@ -82,10 +82,10 @@ class DiskIndex:
 
     def channel(self, channel_key: bytes) -> Channel:
         """The channel, made on first use."""
-        found = self.channels.get(channel_key)
-        if found is None:
-            found = self.channels[channel_key] = Channel(self.order, self.disks, self._quorum)
-        return found
+        channel = self.channels.get(channel_key)
+        if channel is None:
+            channel = self.channels[channel_key] = Channel(self.order, self.disks, self._quorum)
+        return channel
 
     def blocked_generation(self, tablet: bytes) -> int:
         """The highest generation of a tablet that may change nothing; -1 if none."""
@@ -130,13 +130,17 @@ class DiskIndex:
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         part = blob_id[-1] & 0xF
         known = channel.entries(key)
-        gone = [one for one in known if place_of(one).part == part and (entry is None or _same_place(one, entry))]
+        gone = [
+            held_entry
+            for held_entry in known
+            if place_of(held_entry).part == part and (entry is None or _same_place(held_entry, entry))
+        ]
         if not gone:
             return
-        kept = tuple(one for one in known if one not in gone)
+        kept = tuple(held_entry for held_entry in known if held_entry not in gone)
         flags = known[0] & FLAGS_MASK
-        for one in gone:
-            self._account(one, -1)
+        for held_entry in gone:
+            self._account(held_entry, -1)
         channel.set_entries(key, kept or ((flags,) if flags else ()))
 
     def take_back(self, blob_id: bytes, entry: Entry, damaged: Entry | None) -> None:
@@ -153,9 +157,9 @@ class DiskIndex:
         if channel is None:
             return None
         size_part = int.from_bytes(blob_id[PREFIX_SIZE:], "big")
-        for one in channel.entries(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
-            if size_part_of(one) == size_part:
-                return one
+        for held_entry in channel.entries(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
+            if size_part_of(held_entry) == size_part:
+                return held_entry
         return None
 
     def mark_damaged(self, blob_id: bytes, entry: Entry) -> bool:
@@ -163,7 +167,7 @@ class DiskIndex:
         channel = self.channel(blob_id[:CHANNEL_KEY_SIZE])
         key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
         known = channel.entries(key)
-        marked = tuple(one | DAMAGED if _same_place(one, entry) else one for one in known)
+        marked = tuple(held_entry | DAMAGED if _same_place(held_entry, entry) else held_entry for held_entry in known)
         if marked == known:
             return False
         channel.set_entries(key, marked)
@@ -174,16 +178,16 @@ class DiskIndex:
     ) -> list[IndexedBlob]:
         """Blobs of a channel with begin <= key < end that have parts here before the place `durable`, in order, up to `limit`."""
         channel = self.channels.get(channel_key)
-        found: list[IndexedBlob] = []
+        listed: list[IndexedBlob] = []
         if channel is None:
-            return found
+            return listed
         for key in channel.keys(begin, end, reverse=reverse):
             entries = [entry for entry in channel.wanted(key) if has_part(entry) and place_of(entry)[:2] < durable]
             if entries:
-                found.append(_listed(key, entries))
-                if len(found) == limit:
+                listed.append(_listed(key, entries))
+                if len(listed) == limit:
                     break
-        return found
+        return listed
 
     def barrier_trouble(self, item: BarrierItem) -> str:
         """Why this barrier cannot follow the one that is held; empty if it can."""

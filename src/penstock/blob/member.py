@@ -126,8 +126,8 @@ class Member:
             if self._clock.monotonic() - self._ends_noted_at >= ENDS_INTERVAL_S:
                 self._ends_noted_at = self._clock.monotonic()
                 await self.upkeep.note_ends()
-                found = await self.upkeep.check_files()
-                self._probe.damaged_found += found
+                damaged = await self.upkeep.check_files()
+                self._probe.damaged_found += damaged
         except OSError as error:
             self._upkeep_trouble.failed(error)
         else:
@@ -136,11 +136,11 @@ class Member:
 
     async def scrub(self) -> AsyncIterator[int]:
         """Verify everything that is stored, once; yields the parts found damaged, chunk by chunk."""
-        async for found in self.upkeep.scrub():
-            self._probe.note_scrub(found)
-            if found:
-                log.error("VDisk %s: scrub found %d damaged parts", self.vdisk.id, found)
-            yield found
+        async for damaged in self.upkeep.scrub():
+            self._probe.note_scrub(damaged)
+            if damaged:
+                log.error("VDisk %s: scrub found %d damaged parts", self.vdisk.id, damaged)
+            yield damaged
         self._probe.scrub_finished_ms = int(self._clock.wall() * 1000)
 
     def scrub_slowly(self, interval: float) -> None:

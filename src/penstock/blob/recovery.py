@@ -50,13 +50,13 @@ class Recovery:
 async def recover(disk: Disk, index: DiskIndex, *, only_copy: bool = False, accept_loss: bool = False) -> Recovery:
     """Fill an empty index from the disk. DataMissingError if files of an only copy are missing and that is not accepted; then the
     disk is not changed."""
-    found = Recovery(index)
+    recovery = Recovery(index)
     files = await disk.files()
     chunks = {number: files[chunk_name(number)] for number in _numbers(files, CHUNK_SUFFIX)}
-    start = await _load_newest_checkpoint(disk, files, found)
-    found.last = start
-    found.ends_file, ends = await load_ends(disk, files)
-    await _replay(disk, chunks, start, ends, found)
+    start = await _load_newest_checkpoint(disk, files, recovery)
+    recovery.last = start
+    recovery.ends_file, ends = await load_ends(disk, files)
+    await _replay(disk, chunks, start, ends, recovery)
     for number, size in chunks.items():
         use = index.chunk_use(number)
         use.size, use.sealed = size, True
@@ -68,19 +68,19 @@ async def recover(disk: Disk, index: DiskIndex, *, only_copy: bool = False, acce
     short = index.short_chunks(chunks)
     if short and (lost := index.mark_missing(short, chunks)):
         names = ", ".join(chunk_name(number) for number in sorted(short)[:3])
-        found.missing.append(f"{lost} parts lay in chunk files that are missing or cut ({names})")
-        found.losses.append(found.missing[-1])
-    if found.missing and only_copy:
-        found.unknown_loss = False  # once it is accepted: there is no other disk to compare with
-    if found.missing and only_copy and not accept_loss:
+        recovery.missing.append(f"{lost} parts lay in chunk files that are missing or cut ({names})")
+        recovery.losses.append(recovery.missing[-1])
+    if recovery.missing and only_copy:
+        recovery.unknown_loss = False  # once it is accepted: there is no other disk to compare with
+    if recovery.missing and only_copy and not accept_loss:
         raise DataMissingError(
-            f"files of the only copy are missing: {'; '.join(found.missing[:3])}; restore them from a backup (nothing was "
+            f"files of the only copy are missing: {'; '.join(recovery.missing[:3])}; restore them from a backup (nothing was "
             "changed here), or accept that what was in them is lost"
         )
-    for name in found.unreadable:
+    for name in recovery.unreadable:
         await disk.delete(name)
-    found.next_chunk = max([0, start[0], *chunks, *ends]) + 1
-    return found
+    recovery.next_chunk = max([0, start[0], *chunks, *ends]) + 1
+    return recovery
 
 
 def _numbers(files: Iterable[str], suffix: str) -> list[int]:

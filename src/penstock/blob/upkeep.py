@@ -288,7 +288,7 @@ class Upkeep:
 
     async def _scrub_chunk(self, number: int, size: int) -> int:
         seen: set[int] = set()
-        found = gaps = 0
+        damaged = gaps = 0
         try:
             async for item in scan_chunk(self._vdisk.disk, number, size):
                 if isinstance(item, Gap):
@@ -296,13 +296,13 @@ class Upkeep:
                     continue
                 seen.add(item.header.offset)
                 if self._is_wanted(item) and not item.sound:
-                    found += self._report_damage(item)
+                    damaged += self._report_damage(item)
         except FileNotFoundError:
             use = self._vdisk.index.chunks.get(number)
             if use is not None and use.live:
                 raise
-            return found  # all of it became garbage meanwhile
-        return found + (self._report_unseen(number, seen) if gaps else 0)
+            return damaged  # all of it became garbage meanwhile
+        return damaged + (self._report_unseen(number, seen) if gaps else 0)
 
     def _is_wanted(self, item: ScannedRecord | Gap) -> bool:
         """Whether the index still points at this very record."""
@@ -321,7 +321,7 @@ class Upkeep:
     def _report_unseen(self, chunk: int, seen: set[int]) -> int:
         """Parts that should lie in the unreadable stretches of a chunk."""
         index = self._vdisk.index
-        found = 0
+        damaged = 0
         for channel_key, channel in index.channels.items():
             for key in list(channel.keys()):
                 for entry in channel.entries(key):
@@ -330,8 +330,8 @@ class Upkeep:
                         blob_id = channel_key + key + size_part_of(entry).to_bytes(4, "big")
                         if index.mark_damaged(blob_id, entry):
                             self._note_loss(blob_id, chunk, place.offset)
-                            found += 1
-        return found
+                            damaged += 1
+        return damaged
 
     def _note_loss(self, blob_id: bytes, chunk: int, offset: int) -> None:
         self.losses.append(f"part {BlobId.unpack(blob_id)} in chunk {chunk} at byte {offset} is damaged")

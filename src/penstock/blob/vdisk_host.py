@@ -234,11 +234,11 @@ class VDiskHost:
 
     async def scrub(self) -> int:
         """Verify everything that is stored, once; the number of damaged parts found."""
-        found = 0
+        damaged = 0
         for member in list(self._members.values()):
             async for count in member.scrub():
-                found += count
-        return found
+                damaged += count
+        return damaged
 
     async def take_out(self, order: int) -> None:
         """Close one disk; the group goes on without it until `put_in`."""

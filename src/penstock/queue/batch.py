@@ -118,7 +118,7 @@ def stored_batch(data: memoryview) -> Batch:
 def split_batches(raw: Buffer) -> list[memoryview]:
     """The batches that stand one after another in some bytes, by the lengths they give themselves."""
     view = memoryview(raw)
-    found: list[memoryview] = []
+    batches: list[memoryview] = []
     at = 0
     while at < len(view):
         if at + LENGTH_FROM > len(view):
@@ -126,9 +126,9 @@ def split_batches(raw: Buffer) -> list[memoryview]:
         end = at + LENGTH_FROM + _PLACE.unpack_from(view, at)[1]
         if not at + HEADER_SIZE <= end <= len(view):
             raise InvalidBatchError(f"a batch says it ends at byte {end} of {len(view)}")
-        found.append(view[at:end])
+        batches.append(view[at:end])
         at = end
-    return found
+    return batches
 
 
 def with_append_time(raw: Buffer, now_ms: int) -> bytes:

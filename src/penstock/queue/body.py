@@ -75,7 +75,7 @@ class BodyChange(NamedTuple):
     def commands(self, partition: int, gone: Sequence[Body]) -> tuple[Command, ...]:
         """All of it, for one request."""
         dropped = [body.key for body in gone]
-        dropped += (aborted_key(partition, one.last_offset, one.producer_id) for one in self.forgotten)
+        dropped += (aborted_key(partition, transaction.last_offset, transaction.producer_id) for transaction in self.forgotten)
         state = () if self.clean is None else (Write(prefix(b"k", partition), self.clean.pack()),)
         return (*(DeleteRange(key, key + b"\0") for key in dropped), *self.made_by, *state)
 

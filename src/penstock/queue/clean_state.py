@@ -39,7 +39,7 @@ class CleanState(NamedTuple):
 
     def ripened(self, now_ms: int, delay_ms: int) -> int:
         """Up to where everything has been clean for `delay_ms` by now."""
-        ripe = [one.clean_to for one in self.passes if one.at_ms + delay_ms <= now_ms]
+        ripe = [clean_pass.clean_to for clean_pass in self.passes if clean_pass.at_ms + delay_ms <= now_ms]
         return max([self.ripe_to, *ripe])
 
     def is_ripe(self, now_ms: int, delay_ms: int) -> bool:
@@ -52,8 +52,8 @@ class CleanState(NamedTuple):
         clean_to = max(clean_to, self.clean_to)
         if not is_waiting:
             return CleanState(clean_to, ripe_to)
-        passes = [one for one in self.passes if one.clean_to > ripe_to]
-        if clean_to > max([ripe_to, *(one.clean_to for one in passes)]):
+        passes = [clean_pass for clean_pass in self.passes if clean_pass.clean_to > ripe_to]
+        if clean_to > max([ripe_to, *(clean_pass.clean_to for clean_pass in passes)]):
             passes.append(CleanPass(clean_to, now_ms))
         # Of too many, every second is forgotten: its tombstones wait for the time of the next pass.
         if len(passes) > PASSES_MAX:
@@ -62,11 +62,11 @@ class CleanState(NamedTuple):
 
     def pack(self) -> bytes:
         """The stored form."""
-        return _FIXED.pack(VERSION, self.clean_to, self.ripe_to) + b"".join(_PASS.pack(*one) for one in self.passes)
+        return _FIXED.pack(VERSION, self.clean_to, self.ripe_to) + b"".join(_PASS.pack(*clean_pass) for clean_pass in self.passes)
 
     @classmethod
     def unpack(cls, raw: bytes) -> CleanState:
         """The state whose stored form this is."""
         check_version(raw[0] if raw else 0, VERSION, "how far compaction has come")
         _, clean_to, ripe_to = _FIXED.unpack_from(raw)
-        return cls(clean_to, ripe_to, tuple(CleanPass(*one) for one in _PASS.iter_unpack(raw[_FIXED.size :])))
+        return cls(clean_to, ripe_to, tuple(CleanPass(*fields) for fields in _PASS.iter_unpack(raw[_FIXED.size :])))

@@ -261,15 +261,15 @@ class _Pass:
         partition = self._partition
         if not group.is_changed:
             return state is None or await partition.swap((), None, BodyChange(clean=state))
-        made = await self._offload(group.made)
-        made_by = () if made is None else await self._write(group, *made)
-        new_body = None if made is None else made[0]
+        replacement = await self._offload(group.made)
+        made_by = () if replacement is None else await self._write(group, *replacement)
+        new_body = None if replacement is None else replacement[0]
         held_from = self._held_from()
         was_replaced = (held_from is None or group.bodies[-1].next_offset <= held_from) and await partition.swap(
             group.bodies, new_body, BodyChange(made_by, tuple(group.forgotten), state)
         )
         if was_replaced:
-            self._bytes_freed += sum(body.size for body in group.bodies) - (0 if made is None else made[0].size)
+            self._bytes_freed += sum(body.size for body in group.bodies) - (0 if replacement is None else replacement[0].size)
         else:
             await self._clear_staged()
         return was_replaced
@@ -277,7 +277,7 @@ class _Pass:
     async def _write(self, group: _Group, body: Body, marks: Marks) -> tuple[Command, ...]:
         """The commands that make a body. A small one is written by them, the bytes of a large one before."""
         # On a full disk, what gives back more than it takes may go on.
-        makes_room = 2 * body.size <= sum(one.size for one in group.bodies)
+        makes_room = 2 * body.size <= sum(replaced.size for replaced in group.bodies)
         buffers = [buffer for remnant in group.remnants for buffer in remnant.buffers]
         if makes_room and body.size <= STAGE_BYTES:
             return (Write(body.key, (*buffers, marks.pack()), body.description.pack()),)

@@ -39,16 +39,16 @@ class Epochs:
             return current, end_offset
         if not 0 <= epoch < current:
             return -1, -1
-        after = bisect_right(self._epochs, epoch, key=lambda one: one.epoch)
+        after = bisect_right(self._epochs, epoch, key=lambda known: known.epoch)
         end = self._epochs[after].first_offset if after < len(self._epochs) else end_offset
         return self._epochs[after - 1].epoch if after else epoch, end
 
     def kept_from(self, start_offset: int) -> int:
         """The first epoch that is still needed when the partition starts at `start_offset`; 0 if all are."""
-        needed = bisect_right(self._epochs, start_offset, key=lambda one: one.first_offset) - 1
+        needed = bisect_right(self._epochs, start_offset, key=lambda known: known.first_offset) - 1
         return self._epochs[needed].epoch if needed >= 0 else 0
 
     def forget_before(self, epoch: int) -> None:
         """Epochs before this one are of no use any more."""
-        self._epochs = [one for one in self._epochs if one.epoch >= epoch]
+        self._epochs = [known for known in self._epochs if known.epoch >= epoch]
         self.latest = self._epochs[-1].epoch if self._epochs else -1

@@ -40,12 +40,12 @@ def data_end_of(head: list[Piece], end_offset: int) -> int:
     there may be one up to the end."""
     for piece in reversed(head):
         if piece.hidden < piece.count:
-            at, found = 0, piece.next_offset
+            at, next_visible = 0, piece.next_offset
             while piece.hidden and at < piece.size:
                 if not piece.count_hidden(at, piece.batch_end(at)):
-                    found = piece.next_offset_at(piece.batch_end(at))
+                    next_visible = piece.next_offset_at(piece.batch_end(at))
                 at = piece.batch_end(at)
-            return found
+            return next_visible
     return head[0].first_offset if head else end_offset
 
 

@@ -298,23 +298,23 @@ class Partition(PartitionState):
         if self.has_unkeyed:
             await self._writer.make_keys()
 
-    async def swap(self, gone: Sequence[Body], made: Body | None, change: BodyChange) -> bool:
+    async def swap(self, old_bodies: Sequence[Body], new_body: Body | None, change: BodyChange) -> bool:
         """Put a body in place of some neighbours with one request. False, and nothing is done, if any of these is gone
         already."""
         async with self._changing:
-            at = bisect_left(self._bodies, gone[0].first_offset, key=lambda body: body.first_offset) if gone else 0
-            if self._bodies[at : at + len(gone)] != list(gone):
+            at = bisect_left(self._bodies, old_bodies[0].first_offset, key=lambda body: body.first_offset) if old_bodies else 0
+            if self._bodies[at : at + len(old_bodies)] != list(old_bodies):
                 return False
-            if made is not None and gone:
-                fits = gone[0].first_offset <= made.first_offset <= made.next_offset <= gone[-1].next_offset
+            if new_body is not None and old_bodies:
+                fits = old_bodies[0].first_offset <= new_body.first_offset <= new_body.next_offset <= old_bodies[-1].next_offset
                 assert fits, "a body takes no offsets but those of the ones it replaces"
-            await self.tablet.execute(Request(change.commands(self.number, gone), makes_room=True))
-            self._bodies[at : at + len(gone)] = [] if made is None else [made]
-            self.size += (0 if made is None else made.size) - sum(body.size for body in gone)
-            self._held += (0 if made is None else made.held) - sum(body.held for body in gone)
+            await self.tablet.execute(Request(change.commands(self.number, old_bodies), makes_room=True))
+            self._bodies[at : at + len(old_bodies)] = [] if new_body is None else [new_body]
+            self.size += (0 if new_body is None else new_body.size) - sum(body.size for body in old_bodies)
+            self._held += (0 if new_body is None else new_body.held) - sum(body.held for body in old_bodies)
             self.clean = change.clean or self.clean
             self.transactions.forget(change.forgotten)
-            for body in gone:
+            for body in old_bodies:
                 self._reader.forget(body)
         return True
 

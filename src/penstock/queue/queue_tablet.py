@@ -100,10 +100,10 @@ class QueueTablet:
 
     def partition(self, number: int) -> Partition:
         """One of the partitions. UnknownPartitionError if it is not here."""
-        found = self.partitions.get(number)
-        if found is None:
+        hosted = self.partitions.get(number)
+        if hosted is None:
             raise UnknownPartitionError(f"there is no partition {number} on this tablet; it has {sorted(self.partitions)}")
-        return found
+        return hosted
 
     async def add_partition(self, number: int, first_offset: int = 0) -> Partition:
         """A new, empty partition; its first message gets `first_offset`."""
@@ -135,10 +135,10 @@ class QueueTablet:
     def _make(self, numbers: Sequence[int], first_offset: int) -> None:
         """Create empty partitions, of which nothing is stored yet."""
         for number in numbers:
-            made = Partition(self.tablet, number, self._config, self._cache, self._clock)
-            made.start_offset = made.end_offset = first_offset
-            made.probe = self._probe
-            self.partitions[number] = made
+            new_partition = Partition(self.tablet, number, self._config, self._cache, self._clock)
+            new_partition.start_offset = new_partition.end_offset = first_offset
+            new_partition.probe = self._probe
+            self.partitions[number] = new_partition
 
     async def _make_keys(self) -> None:
         """Before a snapshot: make keys of what is in the log only, one partition after another, so that none waits for all. Waits
@@ -176,13 +176,13 @@ class QueueTablet:
 
 def stored_partitions(tablet: KvTablet) -> set[int]:
     """The numbers of all partitions of which something is stored."""
-    found = {keys.partition_of(key) for key in tablet.keys(b"m", b"n")}
+    numbers = {keys.partition_of(key) for key in tablet.keys(b"m", b"n")}
     begin = b"d"
     while (key := next(iter(tablet.keys(begin, b"e")), None)) is not None:
         number = keys.partition_of(key)
-        found.add(number)
+        numbers.add(number)
         begin = keys.past(keys.prefix(b"d", number))
-    return found
+    return numbers
 
 
 def _adding(numbers: Sequence[int], first_offset: int) -> Request:

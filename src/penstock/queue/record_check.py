@@ -54,13 +54,13 @@ def check_plain_records(batch: Batch, plain: memoryview, begin: int = 0, *, need
 
 def _keyless(records: memoryview, at: int, count: int) -> tuple[int, ...]:
     """All of some records that were checked which have no key, for the producer to know which."""
-    found: list[int] = []
+    keyless: list[int] = []
     for number in range(count):
         size, begin = read_varint(records, at)
         _, after = read_varint(records, begin + 1)  # the timestamp, after a byte of attributes
         _, after = read_varint(records, after)  # the offset
         key_size, _ = read_varint(records, after)
         if key_size < 0:
-            found.append(number)
+            keyless.append(number)
         at = begin + size
-    return tuple(found)
+    return tuple(keyless)

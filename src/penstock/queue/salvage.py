@@ -42,12 +42,12 @@ def make_filler(first_offset: int, count: int, timestamp_ms: int) -> bytes:
     """A stored batch over these offsets with nothing in it for a reader."""
     record = packed_record(count - 1, _ABORT_VALUE, key=_ABORT_KEY)
     size = HEADER_SIZE + len(record)
-    made = bytearray(
+    batch = bytearray(
         BATCH_HEADER.pack(first_offset, size - 12, 0, MAGIC, 0, CONTROL, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, 1)
     )
-    made += record
-    made[CRC_FROM - 4 : CRC_FROM] = crc32c(memoryview(made)[CRC_FROM:]).to_bytes(4, "big")
-    return bytes(made)
+    batch += record
+    batch[CRC_FROM - 4 : CRC_FROM] = crc32c(memoryview(batch)[CRC_FROM:]).to_bytes(4, "big")
+    return bytes(batch)
 
 
 async def plan_salvage(tablet: KvTablet, number: int, keyed_to: int | None = None) -> SalvagePlan:
@@ -87,17 +87,17 @@ class _Salvage:
         if self._commands or raw_meta is None:
             end = max(at, meta.end_offset)
             self._commands.append(Write(keys.prefix(b"m", self._number), Meta(meta.start_offset, end).pack()))
-        lost = [one for one in self._lost if one.next_offset > meta.start_offset]
+        lost = [offsets for offsets in self._lost if offsets.next_offset > meta.start_offset]
         return SalvagePlan(tuple(_joined(lost)), tuple(self._commands))
 
     def _without_leftovers(self) -> list[DataKey]:
         """The data of the partition in order. What a lost log entry should have deleted, since others hold it too, goes."""
         own = keys.prefix(b"d", self._number)
-        found = [DataKey.unpack(key) for key in self._tablet.keys(own, keys.past(own))]
-        found.sort(key=lambda run: (run.first_offset, -run.messages))
+        runs = [DataKey.unpack(key) for key in self._tablet.keys(own, keys.past(own))]
+        runs.sort(key=lambda run: (run.first_offset, -run.messages))
         kept: list[DataKey] = []
         end = -1
-        for run in found:
+        for run in runs:
             if run.first_offset < end:
                 self._delete(run)
             else:
@@ -142,7 +142,7 @@ class _Salvage:
             marks = Marks.unpack(await self._tablet.read(key, description.data_size, description.marks_size) or b"")
         except (CorruptionError, struct_error):
             return [(whole, None)]
-        found: list[tuple[LostOffsets, bytes | None]] = []
+        pieces: list[tuple[LostOffsets, bytes | None]] = []
         offsets = [whole.first_offset, *marks.offsets[1:], whole.next_offset]
         positions = [*marks.positions, description.data_size]
         for at in range(len(positions) - 1):
@@ -152,20 +152,20 @@ class _Salvage:
                 Piece.parse(raw or b"", stretch.first_offset, stretch.next_offset - stretch.first_offset)
             except (CorruptionError, InvalidBatchError, struct_error, ValueError):
                 raw = None
-            found.append((stretch, None if raw is None else bytes(raw)))
-        return found
+            pieces.append((stretch, None if raw is None else bytes(raw)))
+        return pieces
 
     def _fillers(self, lost: list[LostOffsets], timestamp_ms: int) -> list[bytes]:
         if not lost:
             return []
         self._lost += lost
-        made: list[bytes] = []
+        fillers: list[bytes] = []
         at, end = lost[0].first_offset, lost[-1].next_offset
         while at < end:
             count = min(end - at, FILLER_OFFSETS_MAX)
-            made.append(make_filler(at, count, timestamp_ms))
+            fillers.append(make_filler(at, count, timestamp_ms))
             at += count
-        return made
+        return fillers
 
     def _fill_gap(self, first_offset: int, next_offset: int, kind: bytes) -> None:
         data = b"".join(self._fillers([LostOffsets(first_offset, next_offset)], self._latest_ms))
@@ -184,10 +184,10 @@ class _Salvage:
 
 def _joined(lost: list[LostOffsets]) -> list[LostOffsets]:
     """Neighbours as one."""
-    found: list[LostOffsets] = []
-    for one in sorted(lost):
-        if found and found[-1].next_offset >= one.first_offset:
-            found[-1] = LostOffsets(found[-1].first_offset, max(found[-1].next_offset, one.next_offset))
+    joined: list[LostOffsets] = []
+    for offsets in sorted(lost):
+        if joined and joined[-1].next_offset >= offsets.first_offset:
+            joined[-1] = LostOffsets(joined[-1].first_offset, max(joined[-1].next_offset, offsets.next_offset))
         else:
-            found.append(one)
-    return found
+            joined.append(offsets)
+    return joined

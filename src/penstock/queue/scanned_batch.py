@@ -73,4 +73,7 @@ def is_aborted(batch: memoryview, aborted: Sequence[Aborted]) -> bool:
     if not aborted or not is_transactional(batch):
         return False
     base_offset, producer = base_offset_of(batch), int.from_bytes(batch[PRODUCER_ID], "big", signed=True)
-    return any(one.producer_id == producer and one.first_offset <= base_offset <= one.last_offset for one in aborted)
+    return any(
+        transaction.producer_id == producer and transaction.first_offset <= base_offset <= transaction.last_offset
+        for transaction in aborted
+    )

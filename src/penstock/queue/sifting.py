@@ -100,8 +100,8 @@ class AbortedIndex:
 
     def __init__(self, aborted: Iterable[Aborted]) -> None:
         self._by_producer: dict[int, list[Aborted]] = {}  # in order: those of one producer follow one another
-        for one in sorted(aborted):
-            self._by_producer.setdefault(one.producer_id, []).append(one)
+        for transaction in sorted(aborted):
+            self._by_producer.setdefault(transaction.producer_id, []).append(transaction)
 
     @property
     def producers(self) -> Iterable[int]:
@@ -110,17 +110,17 @@ class AbortedIndex:
 
     def has(self, producer_id: int, offset: int) -> bool:
         """Whether a batch of this producer at this offset was aborted."""
-        found = self._ending_from(producer_id, offset)
-        return found is not None and found.first_offset <= offset < found.last_offset
+        transaction = self._ending_from(producer_id, offset)
+        return transaction is not None and transaction.first_offset <= offset < transaction.last_offset
 
     def ended_at(self, producer_id: int, offset: int) -> Aborted | None:
         """The transaction whose marker is at this offset, if that aborts one."""
-        found = self._ending_from(producer_id, offset)
-        return found if found is not None and found.last_offset == offset else None
+        transaction = self._ending_from(producer_id, offset)
+        return transaction if transaction is not None and transaction.last_offset == offset else None
 
     def _ending_from(self, producer_id: int, offset: int) -> Aborted | None:
         own = self._by_producer.get(producer_id, [])
-        at = bisect_left(own, offset, key=lambda one: one.last_offset)
+        at = bisect_left(own, offset, key=lambda transaction: transaction.last_offset)
         return own[at] if at < len(own) else None
 
 
@@ -254,7 +254,7 @@ def _seal(view: memoryview, table: Table) -> None:
         view[at + CHECKSUM.start : at + CHECKSUM.stop] = crc32c(view[at + CRC_FROM : at + size]).to_bytes(4, "big")
 
 
-def _packed(data: Buffer, table: Table, made: memoryview, plain: Table) -> bytes:
+def _packed(data: Buffer, table: Table, rebuilt: memoryview, plain: Table) -> bytes:
     """The batches that are left, those that have changed compressed again as they were; their new sizes go into the table."""
     sent = memoryview(data)
     left: list[Buffer] = []
@@ -265,15 +265,15 @@ def _packed(data: Buffer, table: Table, made: memoryview, plain: Table) -> bytes
             left.append(original)
             plain[row, NEW_SIZE] = len(original)
         elif size:
-            left.append(_repacked(original, made[at : at + size], int(table[row, ATTRIBUTES]) & CODEC_MASK))
+            left.append(_repacked(original, rebuilt[at : at + size], int(table[row, ATTRIBUTES]) & CODEC_MASK))
             plain[row, NEW_SIZE] = len(left[-1])
     return b"".join(left)
 
 
-def _repacked(sent: memoryview, made: memoryview, codec: int) -> bytes:
-    records: Buffer = made[HEADER_SIZE:]
+def _repacked(sent: memoryview, rebuilt: memoryview, codec: int) -> bytes:
+    records: Buffer = rebuilt[HEADER_SIZE:]
     if codec and len(records):
         records = compress_like(codec, sent[HEADER_SIZE:], records)
-    batch = bytearray(made[:HEADER_SIZE]) + records
+    batch = bytearray(rebuilt[:HEADER_SIZE]) + records
     seal_batch(batch)
     return bytes(batch)

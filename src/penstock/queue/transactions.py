@@ -43,13 +43,13 @@ class _AbortedHistory:
                 self.floors[at] = entry.first_offset
 
     def between(self, begin: int, end: int) -> list[Aborted]:
-        found: list[Aborted] = []
+        aborted: list[Aborted] = []
         for at in range(bisect_left(self.entries, (begin,)), len(self.entries)):
             if self.floors[at] >= end:
                 break
             if self.entries[at].first_offset < end:
-                found.append(self.entries[at])
-        return found
+                aborted.append(self.entries[at])
+        return aborted
 
     def cut(self, start_offset: int) -> None:
         gone = bisect_left(self.entries, (start_offset,))
@@ -94,7 +94,9 @@ class Transactions:
         """Aborted transactions with a part in begin <= offset < end."""
         if not self._added and not self._history.entries:
             return []
-        added = (one for one in self._added if one.last_offset >= begin and one.first_offset < end)
+        added = (
+            transaction for transaction in self._added if transaction.last_offset >= begin and transaction.first_offset < end
+        )
         return [*self._history.between(begin, end), *added]
 
     def copy(self) -> Transactions:

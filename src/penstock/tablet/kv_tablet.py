@@ -380,10 +380,10 @@ class KvTablet:
 
 
 def _by_queue(appends: list[tuple[Place, Append]]) -> dict[int, list[tuple[Place, Append]]]:
-    found: dict[int, list[tuple[Place, Append]]] = {}
+    by_queue: dict[int, list[tuple[Place, Append]]] = {}
     for place, append in appends:
-        found.setdefault(append.queue, []).append((place, append))
-    return found
+        by_queue.setdefault(append.queue, []).append((place, append))
+    return by_queue
 
 
 def _check(reply: Reply, what: str) -> None:
