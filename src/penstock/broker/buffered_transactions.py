@@ -268,9 +268,9 @@ class BufferedTransactions(Generic[W]):
         if not 0 < timeout_s <= TIMEOUT_S_MAX:
             most = int(TIMEOUT_S_MAX * 1000)
             raise InvalidRequestError(f"the timeout of a transaction is within 1..{most} ms, not {timeout_s * 1000:.0f}")
-        made = BufferedTransaction[W](transaction_id, timeout_s, self._clock.monotonic() + timeout_s)
-        self._open[transaction_id] = made
-        return made
+        transaction = BufferedTransaction[W](transaction_id, timeout_s, self._clock.monotonic() + timeout_s)
+        self._open[transaction_id] = transaction
+        return transaction
 
     def find(self, transaction_id: str) -> BufferedTransaction[W]:
         """Look up an open transaction and extend its timeout."""

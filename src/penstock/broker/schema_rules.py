@@ -72,8 +72,8 @@ class AllowedIds(NamedTuple):
         faults: list[RecordFault] = []
         for what, table, schema_id in named:
             payloads = np.ascontiguousarray(table[table[:, SCHEMA_ID] == schema_id])
-            found = checks[schema_id].find_invalid(records, payloads, NAMED_MAX)
-            faults += (RecordFault(row, f"the {what} does not match schema {schema_id}: {why}") for row, why in found)
+            mismatches = checks[schema_id].find_invalid(records, payloads, NAMED_MAX)
+            faults += (RecordFault(row, f"the {what} does not match schema {schema_id}: {why}") for row, why in mismatches)
         if faults:
             faults.sort()
             raise UnmatchedSchemaError(
@@ -84,11 +84,11 @@ class AllowedIds(NamedTuple):
 
     def named_ids(self, records: Buffer, begin: int, count: int) -> list[int]:
         """The ids of all schemas that records name where these are checked."""
-        found: set[int] = set()
+        ids_named: set[int] = set()
         for ids, what in ((self.key, "key"), (self.value, "value")):
             if ids is not None:
-                found.update(np.unique(_payloads(records, begin, count, what)[:, SCHEMA_ID]).tolist())
-        return sorted(found)
+                ids_named.update(np.unique(_payloads(records, begin, count, what)[:, SCHEMA_ID]).tolist())
+        return sorted(ids_named)
 
     def _error(self, what: str, unknown: list[tuple[int, int]]) -> UnknownSchemaError:
         faults = tuple(RecordFault(row, f"the {what} {_naming(schema_id)}") for row, schema_id in unknown)

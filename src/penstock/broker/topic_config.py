@@ -254,9 +254,9 @@ class TopicConfig:
     def under(self, defaults: Mapping[str, str]) -> TopicConfig:
         """The same, with what the broker has for all topics that do not set it themselves. It is not checked again: what the
         broker has is changed without asking topics."""
-        made = copy(self)
-        made.defaults = defaults
-        return made
+        changed = copy(self)
+        changed.defaults = defaults
+        return changed
 
     def changed(self, sets: Mapping[str, str], deletes: frozenset[str] = frozenset()) -> TopicConfig:
         """The configuration with some keys set and some reset to their defaults."""

@@ -105,8 +105,8 @@ class Credential(NamedTuple):
 
     def is_of(self, password: str) -> bool:
         """Verify a password. Slow by design."""
-        made = Credential.of_password(self.mechanism, self.iterations, self.salt, password)
-        return hmac.compare_digest(made.stored_key, self.stored_key)
+        credential = Credential.of_password(self.mechanism, self.iterations, self.salt, password)
+        return hmac.compare_digest(credential.stored_key, self.stored_key)
 
 
 class Users:
@@ -213,8 +213,8 @@ class Users:
     def _derived(self, what: str, size: int) -> bytes:
         """Bytes derived from the secret and `what`: always the same, and not predictable without the secret."""
         blocks = range(-(-size // 64))
-        made = (hmac.digest(self._secret, f"{block}\0{what}".encode(errors="replace"), "sha512") for block in blocks)
-        return b"".join(made)[:size]
+        digests = (hmac.digest(self._secret, f"{block}\0{what}".encode(errors="replace"), "sha512") for block in blocks)
+        return b"".join(digests)[:size]
 
 
 def _load(tablet: TableTablet) -> dict[tuple[str, Mechanism], Credential]:

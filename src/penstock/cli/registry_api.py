@@ -94,13 +94,13 @@ class RegistryApi:
         self._collect(fields.get("references") or [], references)
         return parse_schema(fields.get("schemaType") or "AVRO", fields["schema"], references)
 
-    def _collect(self, named: list[dict[str, Any]], found: dict[str, Schema]) -> None:
+    def _collect(self, named: list[dict[str, Any]], schemas: dict[str, Schema]) -> None:
         for reference in named:
-            if reference["name"] in found:
+            if reference["name"] in schemas:
                 continue
-            if len(found) > 1000:
+            if len(schemas) > 1000:
                 raise CommandError("the schema leads to more than 1000 references")
             path = f"/subjects/{quote(reference['subject'], safe='')}/versions/{reference['version']}?deleted=true"
             version = self.get(path)
-            self._collect(version.get("references") or [], found)
-            found[reference["name"]] = parse_schema(version.get("schemaType") or "AVRO", version["schema"], found)
+            self._collect(version.get("references") or [], schemas)
+            schemas[reference["name"]] = parse_schema(version.get("schemaType") or "AVRO", version["schema"], schemas)

@@ -17,11 +17,11 @@ def parser() -> argparse.ArgumentParser:
     parent = http_options()
 
     def action(name: str, summary: str) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = actions.add_parser(
+        command_parser: argparse.ArgumentParser = actions.add_parser(
             name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent]
         )
-        add_registry_option(made)
-        return made
+        add_registry_option(command_parser)
+        return command_parser
 
     listing = action("list", "list subjects with their latest versions")
     listing.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only subjects that begin with this")
@@ -33,15 +33,15 @@ def parser() -> argparse.ArgumentParser:
         ("register", "register a schema from a file, and print its id"),
         ("check", "check whether a schema from a file is compatible, and say what is not"),
     ):
-        made = action(name, summary)
-        made.add_argument("subject", metavar="SUBJECT")
-        made.add_argument("file", metavar="FILE", help="the schema; - for standard input")
-        made.add_argument(
+        command_parser = action(name, summary)
+        command_parser.add_argument("subject", metavar="SUBJECT")
+        command_parser.add_argument("file", metavar="FILE", help="the schema; - for standard input")
+        command_parser.add_argument(
             "--type",
             choices=("avro", "json", "protobuf"),
             help="its type (default: by the name of the file: .avsc, .json, .proto)",
         )
-        made.add_argument(
+        command_parser.add_argument(
             "--reference",
             action="append",
             default=[],
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
             metavar="NAME=SUBJECT:VERSION",
             help="a schema that it refers to; may be repeated",
         )
-        made.add_argument("--normalize", action="store_true", help="compare and store it in its normal form")
+        command_parser.add_argument("--normalize", action="store_true", help="compare and store it in its normal form")
     gone = action("delete", "delete a subject or one of its versions; it can be registered again, and its ids stay readable")
     gone.add_argument("subject", metavar="SUBJECT")
     gone.add_argument("--version", metavar="N", help="one version only")

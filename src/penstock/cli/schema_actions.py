@@ -39,11 +39,11 @@ def list_subjects(registry: RegistryApi, arguments: Namespace, output: Output) -
 def get(registry: RegistryApi, arguments: Namespace, output: Output) -> int:
     """The text of a schema; JSON has all of it."""
     path = f"/subjects/{_quoted(arguments.subject)}/versions/{_quoted(arguments.version)}" if arguments.id is None else ""
-    found = registry.get(path or f"/schemas/ids/{arguments.id}")
+    schema = registry.get(path or f"/schemas/ids/{arguments.id}")
     if output.as_json:
-        output.document(found)
+        output.document(schema)
     else:
-        output.line(found["schema"].rstrip("\n"))
+        output.line(schema["schema"].rstrip("\n"))
     return ExitCode.OK
 
 

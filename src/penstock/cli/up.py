@@ -210,17 +210,17 @@ def _stop_with_stdin(stopping: asyncio.Event) -> None:
 
 
 def _say_ready(node: RunningNode, *, as_json: bool) -> None:
-    made = node.layout
+    layout = node.layout
     workers: list[dict[str, Any]] = getattr(node, "described_workers", list)()
     if as_json:
         fields = {
             "event": "ready",
             "version": __version__,
             "pid": os.getpid(),
-            "cluster_id": made.cluster_id,
-            "node_id": made.node_id,
+            "cluster_id": layout.cluster_id,
+            "node_id": layout.node_id,
             "data_dir": str(node.data_dir),
-            "erasure": made.erasure.value,
+            "erasure": layout.erasure.value,
             "durability": node.config.durability,
             "listeners": {name: listener._asdict() for name, listener in node.listeners.items()},
         }
@@ -231,4 +231,4 @@ def _say_ready(node: RunningNode, *, as_json: bool) -> None:
         line = f"penstock is ready: {where}; data in {node.data_dir}{shown_workers}"
     with suppress(BrokenPipeError):
         print(line, flush=True)
-    log.info("node %d of cluster %s is ready, durability %s", made.node_id, made.cluster_id, node.config.durability)
+    log.info("node %d of cluster %s is ready, durability %s", layout.node_id, layout.cluster_id, node.config.durability)

@@ -131,8 +131,8 @@ class Namespace:
 
     def queues_with_attributes(self) -> list[tuple[Node, Topic]]:
         """Every queue that was given attributes, and its topic. Most topics of Kafka's clients never are."""
-        made = [node for node in self.tree.nodes() if node.attributes and node.kind is Kind.QUEUE and not node.is_going]
-        return [(node, self.topic(node)) for node in made if self._has_data(node)]
+        nodes = [node for node in self.tree.nodes() if node.attributes and node.kind is Kind.QUEUE and not node.is_going]
+        return [(node, self.topic(node)) for node in nodes if self._has_data(node)]
 
     def consumers(self) -> list[Node]:
         """Every consumer that was made."""

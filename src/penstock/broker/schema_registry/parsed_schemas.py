@@ -72,16 +72,16 @@ class ParsedSchemas:
 
     async def _references(self, references: Sequence[Reference], context: str) -> dict[str, Schema]:
         """All schemas that some references lead to, each after those that it refers to itself."""
-        found: dict[str, Schema] = {}
+        schemas: dict[str, Schema] = {}
         visiting: set[tuple[str, int]] = set()
 
         async def visit(reference: Reference) -> None:
             subject = in_context(context, reference.subject)
             if (subject, reference.version) in visiting or len(visiting) > REFERENCE_DEPTH_MAX:
                 raise invalid_schema(f"references go in a circle, or too deep, at {subject!r} version {reference.version}")
-            if reference.name in found:
+            if reference.name in schemas:
                 return
-            if len(found) >= REFERENCES_MAX:
+            if len(schemas) >= REFERENCES_MAX:
                 raise invalid_schema(f"it has more than {REFERENCES_MAX} references")
             try:
                 value = await self._resolve(subject, reference.version)
@@ -91,8 +91,8 @@ class ParsedSchemas:
             for inner in value.references:
                 await visit(inner)
             visiting.discard((subject, reference.version))
-            found[reference.name] = await self.stored(value)
+            schemas[reference.name] = await self.stored(value)
 
         for reference in references:
             await visit(reference)
-        return found
+        return schemas

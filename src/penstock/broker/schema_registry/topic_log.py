@@ -53,19 +53,19 @@ class SchemaLog:
         if value is not None:
             self._cache.move_to_end(offset)
             return value
-        found: list[SchemaValue] = []
+        values: list[SchemaValue] = []
 
         def take(at: int, _: bytes | None, raw: bytes | None) -> None:
             if at == offset and raw is not None:
-                found.append(unpack_schema(raw))
+                values.append(unpack_schema(raw))
 
         page = await self._partition.read(offset, 1)
         if page is not None:
             visit_records(bytes(page.batches), take)
-        if not found:
+        if not values:
             raise CorruptionError(f"the schema at offset {offset} of {SCHEMAS_TOPIC} is not there any more")
-        self._keep(offset, found[0])
-        return found[0]
+        self._keep(offset, values[0])
+        return values[0]
 
     def _keep(self, offset: int, value: SchemaValue) -> None:
         if offset not in self._cache:

@@ -154,8 +154,8 @@ class GroupController:
     async def _carry_out(self, request: OperatorRequest) -> str:
         if request.kind == MAKE_GROUP:
             erasure = Erasure(request.arguments["erasure"]) if "erasure" in request.arguments else None
-            made = await self._make(erasure or Erasure(self._coordination.identity.kind))
-            return f"group {made.group:08x} is made on {_shown(made.seats)}"
+            configuration = await self._make(erasure or Erasure(self._coordination.identity.kind))
+            return f"group {configuration.group:08x} is made on {_shown(configuration.seats)}"
         if request.kind == REPLACE_DISK:
             return await self._replace_disk(request)
         if request.kind == REMOVE_NODE:

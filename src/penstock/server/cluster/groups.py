@@ -103,17 +103,17 @@ class ClusterGroups:
 
     def troubles(self) -> list[str]:
         """Why VDisks that live here do not serve, or groups cannot be used."""
-        found = list(self._troubles.values())
+        reasons = list(self._troubles.values())
         for host in self.hosts.values():
             for order in host.hosted:
                 vdisk = host.vdisks.get(order)
                 if vdisk is None:
-                    found.append(f"VDisk {host.group.vdisk_id(order)} is out")
+                    reasons.append(f"VDisk {host.group.vdisk_id(order)} is out")
                 elif not vdisk.in_step:
-                    found.append(f"VDisk {vdisk.id} has not heard from enough others yet")
+                    reasons.append(f"VDisk {vdisk.id} has not heard from enough others yet")
                 elif not vdisk.proves_absence:
-                    found.append(f"VDisk {vdisk.id} is being refilled")
-        return found
+                    reasons.append(f"VDisk {vdisk.id} is being refilled")
+        return reasons
 
     def nodes_in_step(self, group: int) -> frozenset[int]:
         """The nodes all of whose VDisks of a group hold what they should, as far as is known here."""
@@ -130,7 +130,7 @@ class ClusterGroups:
 
     def risks(self) -> list[GroupRisk]:
         """Groups that can lose no further VDisk, or have lost too many, as far as this node knows."""
-        found: list[GroupRisk] = []
+        risks: list[GroupRisk] = []
         for group, membership in self.memberships.items():
             host, erasure = self.hosts[group], membership.configuration.erasure
             orders = range(len(membership.configuration.seats))
@@ -139,11 +139,11 @@ class ClusterGroups:
                 continue
             if not group_quorum(erasure, _mask(whole)):
                 lost = f"group {group:08x} has lost too many VDisks: {_named(host, set(orders) - whole)}"
-                found.append(GroupRisk(lost, is_lost=True))
+                risks.append(GroupRisk(lost, is_lost=True))
             elif not all(group_quorum(erasure, _mask(whole - {order})) for order in whole):
                 out = _named(host, set(orders) - whole)
-                found.append(GroupRisk(f"group {group:08x} can lose nothing more: {out} is out or being refilled"))
-        return found
+                risks.append(GroupRisk(f"group {group:08x} can lose nothing more: {out} is out or being refilled"))
+        return risks
 
     async def survey(self) -> None:
         """Ask now and then how the VDisks on other nodes are."""

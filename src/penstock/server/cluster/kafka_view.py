@@ -93,13 +93,13 @@ class KafkaView:
 
     def others(self, listener: str) -> Sequence[BrokerAddress]:
         """See ClusterView."""
-        found: list[BrokerAddress] = []
+        addresses: list[BrokerAddress] = []
         for member in self._members.values():
             address = member.addresses.get(listener)
             if member.node_id != self._node_id and address is not None:
                 host, _, port = address.rpartition(":")
-                found.append(BrokerAddress(member.node_id, host.strip("[]"), int(port), member.rack))
-        return found
+                addresses.append(BrokerAddress(member.node_id, host.strip("[]"), int(port), member.rack))
+        return addresses
 
     def rack(self) -> str:
         """See ClusterView."""

@@ -47,14 +47,14 @@ def known_nodes(coordination: Coordination) -> list[KnownNode]:
     """Every node that was not removed, in order, whether it runs or not."""
     running = {member.node_id: member for member in coordination.members()}
     leader, tablets = coordination.leader, coordination.owners().counts()
-    found: list[KnownNode] = []
+    nodes: list[KnownNode] = []
     for node_id, node in sorted(coordination.nodes().items()):
         if node.is_removed:
             continue
         member = running.get(node_id)
         is_leader = leader is not None and leader.record.node_id == node_id
         known = member or MemberRecord(node_id=node_id, name=node.name, directory_id="", instance_id="")
-        found.append(
+        nodes.append(
             KnownNode(
                 node_id,
                 node.name,
@@ -72,4 +72,4 @@ def known_nodes(coordination: Coordination) -> list[KnownNode]:
                 tablets=tablets.get(node_id, 0),
             )
         )
-    return found
+    return nodes

@@ -42,14 +42,14 @@ class LeftVDisks:
 
     def _find(self, configuration: Configuration) -> list[Path]:
         count = len(configuration.seats)
-        found: list[Path] = []
+        leftovers: list[Path] = []
         for name in self._disks.paths:
             path = self._disks.open_blocking(name)
             places = GroupConfig(configuration.group, configuration.erasure, (path,) * count, configuration.generation)
             for order, seat in enumerate(configuration.seats):
                 if seat != Seat(self._node_id, name) and places.vdisk_directory(order).exists():
-                    found.append(places.vdisk_directory(order))
-        return found
+                    leftovers.append(places.vdisk_directory(order))
+        return leftovers
 
     async def _remove(self, directory: Path) -> None:
         disk = await self._disks.open(directory)  # which locks it: a VDisk that is still open stays

@@ -299,10 +299,10 @@ class ConsumerResource(Resource):
     async def _figures(self, consumer: ConsumerEntry, snapshot: Snapshot) -> ConsumerFigures:
         if consumer.kind != "stream":
             return snapshot.consumers.get(consumer.key, ConsumerFigures())
-        made = ConsumerFigures()
+        figures = ConsumerFigures()
         for place in (await self._directory.stream_places()).get(consumer.key, []):
-            made.add(place.subject, place.lag or Lag())
-        return made
+            figures.add(place.subject, place.lag or Lag())
+        return figures
 
     def _order_of(self, sort: str, snapshot: Snapshot) -> Callable[[ConsumerEntry], Any]:
         none = ConsumerFigures()

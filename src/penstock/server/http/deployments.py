@@ -66,17 +66,27 @@ class DeploymentResource(Resource):
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
-        one = "/pipelines/{name}"
+        pipeline_path = "/pipelines/{name}"
         return [
             Route("POST", "/pipelines", self.deploy, "deploy a pipeline, or upgrade the one of its name", (409, 422)),
-            Route("POST", f"{one}/pause", self.pause, "stop after the current batch; Spark keeps running", (404, 422)),
-            Route("POST", f"{one}/stop", self.stop, "stop after the current batch, and Spark with it", (404, 422)),
-            Route("POST", f"{one}/resume", self.resume, "run a pipeline that is paused, stopped, finished or failed", (404, 409)),
-            Route("DELETE", one, self.undeploy, "stop a pipeline and forget it; target and offsets stay", (404,)),
-            Route("GET", f"{one}/log", self.read_log, "the log of its driver", (404,)),
-            Route("GET", f"{one}/files", self.show_files, "its files", (404,)),
+            Route("POST", f"{pipeline_path}/pause", self.pause, "stop after the current batch; Spark keeps running", (404, 422)),
+            Route("POST", f"{pipeline_path}/stop", self.stop, "stop after the current batch, and Spark with it", (404, 422)),
             Route(
-                "POST", f"{one}/dead-letters/replay", self.replay, "send dead letters back to their topics, each once", (404, 422)
+                "POST",
+                f"{pipeline_path}/resume",
+                self.resume,
+                "run a pipeline that is paused, stopped, finished or failed",
+                (404, 409),
+            ),
+            Route("DELETE", pipeline_path, self.undeploy, "stop a pipeline and forget it; target and offsets stay", (404,)),
+            Route("GET", f"{pipeline_path}/log", self.read_log, "the log of its driver", (404,)),
+            Route("GET", f"{pipeline_path}/files", self.show_files, "its files", (404,)),
+            Route(
+                "POST",
+                f"{pipeline_path}/dead-letters/replay",
+                self.replay,
+                "send dead letters back to their topics, each once",
+                (404, 422),
             ),
         ]
 

@@ -148,21 +148,21 @@ class Figures:
 
     async def _take(self) -> Snapshot:
         now_s = self._clock.monotonic()
-        made = Snapshot(now_s)
+        snapshot = Snapshot(now_s)
         looked_at = 0
         for topic in self.topics():
-            made.topics[topic.id] = self.topic(topic)
+            snapshot.topics[topic.id] = self.topic(topic)
             for name, number in self.unread(topic):
-                self._add(made, name, TopicPartition(topic.id, number), Position(0))
-            made.partitions += topic.partitions
+                self._add(snapshot, name, TopicPartition(topic.id, number), Position(0))
+            snapshot.partitions += topic.partitions
             looked_at += topic.partitions
             if looked_at >= PARTITIONS_AT_ONCE:
                 looked_at = 0
                 await asyncio.sleep(0)
-        await self._take_positions(made)
-        made.duration_s = self._clock.monotonic() - now_s
-        self._last = made
-        return made
+        await self._take_positions(snapshot)
+        snapshot.duration_s = self._clock.monotonic() - now_s
+        self._last = snapshot
+        return snapshot
 
     def topic(self, topic: Topic) -> TopicFigures:
         """The sums of one topic, as of now."""

@@ -73,9 +73,9 @@ class MessageDecoding:
         given = await self._given(query, caller)
         by_id: dict[int, NamedCodec] = {}
         for schema_id in _ids_of(records):
-            found = await self._with_id(schema_id, caller, topic)
-            if found is not None:
-                by_id[schema_id] = found
+            codec = await self._with_id(schema_id, caller, topic)
+            if codec is not None:
+                by_id[schema_id] = codec
         view = _View(query, given, by_id, full)
         if not by_id and given is None:
             return [view.of(record) for record in records]

@@ -160,12 +160,12 @@ class NodeResource(Resource):
         """GET /tablets."""
         call.caller.check_cluster(Operation.DESCRIBE)
         query, cluster = call.query, self._context.cluster
-        found = [
+        matching = [
             placed
             for placed in (() if cluster is None else cluster.tablets())
             if query.node in (None, placed.owner) and query.search.lower() in placed.tablet.topic.lower()
         ]
-        return Page([_tablet(placed) for placed in query.page(found)], len(found))
+        return Page([_tablet(placed) for placed in query.page(matching)], len(matching))
 
     async def move(self, call: Call[TabletNames, Nothing, MoveRequest]) -> OrderResult:
         """POST /tablets/{tablet}/move."""

@@ -40,13 +40,13 @@ class UserResource(Resource):
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
-        one = "/users/{name}"
+        user_path = "/users/{name}"
         revoke = "end all tokens of a user, who has to sign in again"
         return [
             Route("GET", "/users", self.list, "users, by name; the administrator first", (409,)),
-            Route("PUT", one, self.set_password, "create a user, or change its password", (409, 422)),
-            Route("DELETE", one, self.delete, "delete a user; its access rules stay", (404, 409, 422)),
-            Route("DELETE", f"{one}/tokens", self.revoke, revoke, (404, 409)),
+            Route("PUT", user_path, self.set_password, "create a user, or change its password", (409, 422)),
+            Route("DELETE", user_path, self.delete, "delete a user; its access rules stay", (404, 409, 422)),
+            Route("DELETE", f"{user_path}/tokens", self.revoke, revoke, (404, 409)),
         ]
 
     async def list(self, call: Call[Nothing, Paging, Nothing]) -> Page[UserView]:

@@ -104,22 +104,22 @@ class Survey:
     async def take(self) -> None:
         """One pass."""
         async with self._passing:
-            made = SurveyResult(self._clock.monotonic())
+            result = SurveyResult(self._clock.monotonic())
             try:
-                await self._take_partitions(made)
-                await self._take_positions(made)
-                made.groups = self._reading.groups()
-                made.tablets = self._reading.tablets()
+                await self._take_partitions(result)
+                await self._take_positions(result)
+                result.groups = self._reading.groups()
+                result.tablets = self._reading.tablets()
                 if self._read_pipelines is not None:
-                    made.pipelines = await self._read_pipelines()
+                    result.pipelines = await self._read_pipelines()
             except PenstockError as error:
                 # A system tablet is restarting: the last result stays.
                 log.debug("the survey was cut short: %s", error)
-                self.last.duration_s = self._clock.monotonic() - made.taken_s
+                self.last.duration_s = self._clock.monotonic() - result.taken_s
                 return
-            made.duration_s = self._clock.monotonic() - made.taken_s
-            self.is_small = made.partitions + made.positions <= SMALL
-            self.last = made
+            result.duration_s = self._clock.monotonic() - result.taken_s
+            self.is_small = result.partitions + result.positions <= SMALL
+            self.last = result
 
     async def _take_partitions(self, made: SurveyResult) -> None:
         now_ms = int(self._clock.wall() * 1000)

@@ -269,6 +269,6 @@ class Supervisor:
 def _free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for made in sockets:
-            made.bind(("", 0))
-        return [int(made.getsockname()[1]) for made in sockets]
+        for listener in sockets:
+            listener.bind(("", 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
