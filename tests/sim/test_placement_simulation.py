@@ -8,8 +8,19 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.testing.placement_world import PlacementWorld
+from penstock.testing.sim_limits import RunLimits
 from penstock.testing.sim_loop import current_loop, run_simulation
-from penstock.testing.simulate_placement import leader_of, owners_of, placement_of, run_seed, started, unsettled, until
+from penstock.testing.simulate_placement import (
+    Clients,
+    Operator,
+    leader_of,
+    owners_of,
+    placement_of,
+    run_seed,
+    started,
+    unsettled,
+    until,
+)
 
 Story = Callable[[PlacementWorld], Awaitable[None]]
 TABLETS = 9
@@ -21,14 +32,29 @@ def test_promises_hold_under_faults(seed: int) -> None:
     assert run_seed(seed).counts["write"]
 
 
-def tell(story: Story, count: int = 3) -> None:
+def test_time_passes_while_everything_an_operator_asks_for_is_refused_at_once() -> None:
+    async def refused() -> None:
+        pass
+
+    async def main() -> None:
+        loop = current_loop()
+        world = PlacementWorld(loop, loop.fork_random("story"), 3)
+        operator = Operator(world, Clients(world, loop.random), loop.random)
+        operator.faults = {"drain": refused, "move": refused}
+        await operator.torment(30)
+        assert 30 <= loop.time() < 40
+
+    run_simulation(main(), limits=RunLimits(instant_steps=10_000))
+
+
+def tell(story: Story, count: int = 3, tablets: int = TABLETS) -> None:
     """Run a story on nodes that have some tablets each."""
 
     async def main() -> None:
         loop = current_loop()
         world = PlacementWorld(loop, loop.fork_random("story"), count)
         async with started(world):
-            tablet_ids = world.new_tablets(TABLETS, partitions=1)
+            tablet_ids = world.new_tablets(tablets, partitions=1)
             leader = leader_of(world)
             assert leader.process is not None
             await leader.process.call(placement_of(world).place(tablet_ids))
@@ -36,7 +62,7 @@ def tell(story: Story, count: int = 3) -> None:
             await asyncio.sleep(15)  # nothing was wrong for a while
             await story(world)
 
-    run_simulation(main(), seed=1, time_s_max=3600)
+    run_simulation(main(), seed=1, limits=RunLimits(time_s=3600))
 
 
 def follower(world: PlacementWorld) -> int:

@@ -20,6 +20,7 @@ from penstock.broker.transactions import V1 as TRANSACTIONS_V1
 from penstock.broker.transactions import V2 as TRANSACTIONS_V2
 from penstock.broker.transactions import ProducerFencedError, TransactionCommit, TransactionOptions
 from penstock.core.errors import ClosedError, FencedError, InvalidRequestError, PenstockError
+from penstock.testing.sim_limits import RunLimits
 from penstock.testing.sim_loop import ProcessDiedError, current_loop, run_simulation
 from tests.sim_broker import SimBroker, SimProducer, Write, read_committed
 
@@ -276,7 +277,7 @@ def test_each_transaction_is_seen_everywhere_or_nowhere_for_long(seed: int) -> N
 
 
 def _simulate(seed: int, crashes: int) -> int:
-    return run_simulation(_main(seed, crashes), seed=seed, timer_slack_s=0.0005, shuffle_ties=True, time_s_max=3600.0)
+    return run_simulation(_main(seed, crashes), seed=seed, timer_slack_s=0.0005, shuffle_ties=True, limits=RunLimits(time_s=3600))
 
 
 each_kind = pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from typing import Any
 
 from penstock.blob import Erasure
 from penstock.testing.fault_ledger import InvariantError
+from penstock.testing.sim_limits import RunLimits
 from penstock.testing.sim_loop import run_simulation
 
-STEPS_MAX = 20_000_000
 PROGRESS_SEEDS = 100
 
 
@@ -46,7 +46,8 @@ class SeedFailedError(AssertionError):
 def simulate(run: Run, story: Coroutine[Any, Any, None], *, world: str, time_s_max: float) -> Run:
     """Run the story of a world; SeedFailedError if anything is not as promised."""
     try:
-        run_simulation(story, seed=run.seed, timer_slack_s=0.0005, shuffle_ties=True, steps_max=STEPS_MAX, time_s_max=time_s_max)
+        limits = RunLimits(time_s=time_s_max)
+        run_simulation(story, seed=run.seed, timer_slack_s=0.0005, shuffle_ties=True, limits=limits)
     except Exception as error:
         kind = run.erasure.value
         command = f"PYTHONHASHSEED=0 python -m penstock.testing.simulate --world {world} --seed {run.seed} --erasure {kind}"

@@ -25,15 +25,16 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
+from penstock.testing.sim_limits import RunLimits, memory_held
 from penstock.testing.sim_tasks import SimFuture, SimTask
 from penstock.testing.suspended_tasks import discard, waiting_at
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-_STEPS_MAX = 20_000_000
-_TIME_S_MAX = 10 * 365 * 86_400.0
 _STEPS_PER_COLLECTION = 20_000
+_STEPS_PER_FULL_COLLECTION = 1_000_000
+_TASKS_TOLD = 100
 _CLEANUP_STEPS_MAX = 100_000
 _CLEANUP_TIME_S_MAX = 86_400.0
 _TIMERS_CANCELLED_MIN = 100
@@ -53,7 +54,7 @@ class DeadlockError(StuckError):
 
 
 class RunawayError(StuckError):
-    """The run used up its steps or its virtual time."""
+    """The run used up its steps, its virtual time or its memory, or time stands still in it."""
 
 
 class ProcessDiedError(ConnectionError):
@@ -216,8 +217,7 @@ class SimLoop(asyncio.BaseEventLoop):
         seed: int = 0,
         timer_slack_s: float = 0.0,
         shuffle_ties: bool = False,
-        steps_max: int = _STEPS_MAX,
-        time_s_max: float = _TIME_S_MAX,
+        limits: RunLimits | None = None,
     ) -> None:
         super().__init__()
         self.seed = seed
@@ -227,8 +227,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timer_random = self.fork_random("timers")
         self._timer_slack_s = timer_slack_s
         self._shuffle_ties = shuffle_ties
-        self._steps_max = steps_max
-        self._time_s_max = time_s_max
+        self._limits = limits or RunLimits()
+        self._steps_end = min(self._limits.steps, self._limits.instant_steps)  # as far as time may stand still
         self._now_s = 0.0
         self._serial = 0
         self._stop_asked = False
@@ -382,10 +382,19 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self.steps += 1
         handle._run()
-        if self.steps >= self._steps_max:
-            raise RunawayError(self._describe(f"no end after {self.steps} steps"))
+        if self.steps >= self._steps_end:
+            stands_still = self.steps < self._limits.steps
+            problem = f"time stands still for {self._limits.instant_steps} steps" if stands_still else "no end"
+            raise RunawayError(self._describe(problem))
         if self.steps % _STEPS_PER_COLLECTION == 0:
-            gc.collect(1)
+            self._collect()
+
+    def _collect(self) -> None:
+        """Collect cyclic garbage, and end a run that piles up what is not garbage."""
+        gc.collect(2 if self.steps % _STEPS_PER_FULL_COLLECTION == 0 else 1)
+        held = memory_held()
+        if held > self._limits.memory_bytes:
+            raise RunawayError(self._describe(f"{held >> 20} MiB of memory are in use"))
 
     def _wake_timers(self) -> None:
         """Queue the timers that are due, and drop the dead ones in front so that time does not jump to them."""
@@ -406,9 +415,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         if not self._timers:
             raise DeadlockError(self._describe("nothing is ready and no timer is left"))
-        if self._timers[0][0] > self._time_s_max:
-            raise RunawayError(self._describe(f"the next timer is past the limit of {self._time_s_max} s"))
+        if self._timers[0][0] > self._limits.time_s:
+            raise RunawayError(self._describe(f"the next timer is past the limit of {self._limits.time_s} s"))
         self._now_s = self._timers[0][0]
+        self._steps_end = min(self._limits.steps, self.steps + self._limits.instant_steps)
         self._wake_timers()
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -423,7 +433,10 @@ class SimLoop(asyncio.BaseEventLoop):
             self._timers_cancelled = 0
 
     def _describe(self, problem: str) -> str:
-        lines = [f"  {task.get_name()}: {waiting_at(task)}" for task in self.pending_tasks()]
+        tasks = self.pending_tasks()
+        lines = [f"  {task.get_name()}: {waiting_at(task)}" for task in tasks[:_TASKS_TOLD]]
+        if len(tasks) > _TASKS_TOLD:
+            lines.append(f"  and {len(tasks) - _TASKS_TOLD} more")
         head = f"{problem} at step {self.steps}, time {self._now_s:.6f} s, seed {self.seed}; pending tasks:"
         return "\n".join([head, *(lines or ["  none"])])
 
@@ -451,11 +464,10 @@ def run_simulation(
     seed: int = 0,
     timer_slack_s: float = 0.0,
     shuffle_ties: bool = False,
-    steps_max: int = _STEPS_MAX,
-    time_s_max: float = _TIME_S_MAX,
+    limits: RunLimits | None = None,
 ) -> _T:
     """Run a coroutine on a fresh `SimLoop` to its end, cancel what it left behind, and fail if anything failed unseen."""
-    loop = SimLoop(seed=seed, timer_slack_s=timer_slack_s, shuffle_ties=shuffle_ties, steps_max=steps_max, time_s_max=time_s_max)
+    loop = SimLoop(seed=seed, timer_slack_s=timer_slack_s, shuffle_ties=shuffle_ties, limits=limits)
     try:
         result = loop.run_until_complete(main)
     except BaseException:

@@ -287,7 +287,7 @@ class Operator:
         self._world = world
         self._clients = clients
         self._random = rng
-        self._faults: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+        self.faults: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "kill": self._kill,
             "stop": self._stop,
             "pause": self._pause,
@@ -306,12 +306,12 @@ class Operator:
     async def torment(self, for_s: float) -> None:
         """One thing after another, some at once."""
         loop = self._world.loop
-        chosen = self._random.sample(sorted(self._faults), self._random.randint(2, len(self._faults)))
+        chosen = self._random.sample(sorted(self.faults), self._random.randint(2, len(self.faults)))
         deadline = loop.time() + for_s
         running: set[asyncio.Task[None]] = set()
         while loop.time() < deadline:
             name = self._random.choice(chosen)
-            task = loop.create_task(self._faults[name](), name=f"fault-{name}")
+            task = loop.create_task(self.faults[name](), name=f"fault-{name}")
             running.add(task)
             began = loop.time()
             done, running = await asyncio.wait(running, timeout=self._random.uniform(0.0, 8.0))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.testing.sim_limits import RunLimits
 from penstock.testing.sim_loop import (
     DeadlockError,
     ProcessDiedError,
@@ -155,8 +156,31 @@ def test_endless_polling_is_a_runaway() -> None:
         while True:
             await loop.jitter(turns_max=5)
 
-    with pytest.raises(RunawayError, match="1000 steps"):
-        run_simulation(main(), steps_max=1000)
+    with pytest.raises(RunawayError, match="no end at step 1000,"):
+        run_simulation(main(), limits=RunLimits(steps=1000))
+
+
+def test_steps_without_time_are_a_runaway_long_before_the_limit_of_steps() -> None:
+    async def main() -> None:
+        loop = current_loop()
+        for _ in range(100):
+            await asyncio.sleep(1)  # whatever came before does not count
+        while True:
+            await loop.jitter()
+
+    with pytest.raises(RunawayError, match=r"time stands still for 300 steps at step .*, time 100\.0"):
+        run_simulation(main(), limits=RunLimits(instant_steps=300))
+
+
+def test_a_run_that_piles_up_memory_is_a_runaway_that_names_a_few_of_its_tasks() -> None:
+    async def main() -> None:
+        waiting = []
+        while True:
+            waiting.append(asyncio.create_task(asyncio.sleep(1000)))
+            await asyncio.sleep(0.001)
+
+    with pytest.raises(RunawayError, match=r"MiB of memory are in use at step 20000(?s:.*)and \d+ more"):
+        run_simulation(main(), limits=RunLimits(memory_bytes=1 << 20))
 
 
 def test_waiting_past_the_time_limit_is_a_runaway() -> None:
@@ -168,7 +192,7 @@ def test_waiting_past_the_time_limit_is_a_runaway() -> None:
             await again()
 
     with pytest.raises(RunawayError, match="limit of 60 s"):
-        run_simulation(main(), time_s_max=60)
+        run_simulation(main(), limits=RunLimits(time_s=60))
 
 
 def test_threads_are_refused() -> None:
