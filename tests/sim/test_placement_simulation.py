@@ -191,3 +191,14 @@ def test_tablets_stay_where_an_operator_put_them_though_another_node_leads() -> 
         await until(world, 60, lambda: target in owners_of(world).values() and not unsettled(world), "all is even again")
 
     tell(story)
+
+
+def test_nothing_moves_between_nodes_that_are_even_enough() -> None:
+    async def story(world: PlacementWorld) -> None:
+        before = owners_of(world)
+        released = world.counts.get("release", 0)
+        await asyncio.sleep(60)
+        assert owners_of(world) == before
+        assert world.counts.get("release", 0) == released
+
+    tell(story, tablets=TABLETS + 1)  # one node has one more than the others

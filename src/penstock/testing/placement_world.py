@@ -16,7 +16,8 @@ from typing import Any, TypeVar, cast
 
 from penstock.blob import BlobStorage, Confirmations, Erasure, GroupProxy, TabletInfo, TabletStorage
 from penstock.broker import Tablets
-from penstock.coordination import ClusterIdentity, Coordination, MemberRecord
+from penstock.coordination import ClusterIdentity, Coordination, MemberRecord, OwnerMap
+from penstock.coordination.key_layout import OWNERS
 from penstock.core.errors import PenstockError
 from penstock.placement import CatalogTablet, GroupNodes, HostOrder, Placement, TabletState
 from penstock.queue import PartitionConfig
@@ -76,7 +77,8 @@ class PlacementWorld:
         self.cut: set[frozenset[int]] = set()  # pairs between which nothing passes
         self.ledgers: dict[int, HostedLedger] = {}
         self.next_tablet = FIRST_TABLET
-        self.disturbed_at: dict[object, float] = {}  # when something was last wrong, by node or "store"
+        # When something was last wrong, by node, by pair of nodes, "store", or `Member.process_name` for the process of a node.
+        self.disturbed_at: dict[object, float] = {}
         self.counts: dict[str, int] = {}
         self.log: list[str] = []
         self._carrying: set[asyncio.Task[None]] = set()
@@ -168,13 +170,29 @@ class PlacementWorld:
     # What must hold.
 
     def judge_host(self, member: Member, tablet_id: int) -> None:
-        """No node is told to start what another runs that all can reach."""
-        leader = next((other.number for other in self.members.values() if other.is_up and other.placement is not None), None)
+        """No node is told to start what another runs that most can reach, nor what it does not own."""
+        leader = next((other for other in self.members.values() if other.is_up and other.placement is not None), None)
+        if leader is None or not all(map(self.is_calm, (member.process_name, leader.process_name, "store"))):
+            return
         for other in self.members.values():
             if other is member or not other.runs or tablet_id not in other.tablets.generations():
                 continue
-            if all(map(self.is_calm, (other.number, member.number, leader, "store"))):
+            if self._is_reached_by_most(other, leader):
                 raise InvariantError(f"node {member.number} starts tablet {tablet_id}, which node {other.number} runs")
+        owner = OwnerMap(self.store.table.scan(OWNERS).entries).owner_of(tablet_id)
+        if owner != member.number and self.is_calm(member.number) and self.is_calm(leader.number):
+            raise InvariantError(f"node {member.number} starts tablet {tablet_id}, which node {owner} owns")
+
+    def _is_reached_by_most(self, member: Member, leader: Member) -> bool:
+        """Whether more than half of the nodes beside the leader have reached a node for a while: then it is not lost, whatever
+        the leader sees of it."""
+        others = [other for other in self.members.values() if other not in (member, leader)]
+        reaching = sum(
+            other.runs and self.is_calm(other.process_name) and self.is_calm(frozenset({member.number, other.number}))
+            for other in others
+        )
+        is_whole = self.is_calm(member.process_name)
+        return is_whole and (self.is_calm(member.number) or 2 * reaching > len(others))
 
     def judge_write(self, tablet_id: int, generation: int) -> None:
         """Once a newer generation has acknowledged a write, no older one does."""
@@ -211,6 +229,7 @@ class Member:
         self.name = f"n{number}"
         self.process: SimProcess | None = None
         self.placement: Placement | None = None
+        self.process_name = f"process {number}"
         self._lives = 0
         self._placing: asyncio.Task[None] | None = None
         self._leader_revision = 0
@@ -229,7 +248,7 @@ class Member:
         """Start a process, which joins by itself."""
         self._lives += 1
         world = self._world
-        world.disturb(self.number)
+        self._disturb()
         self.process = SimProcess(world.loop, f"{self.name}-{self._lives}")
         self.placement = self._placing = None
         self._leader_revision = 0
@@ -244,19 +263,23 @@ class Member:
 
     def kill(self) -> None:
         """End the process at once."""
-        self._world.disturb(self.number)
+        self._disturb()
         if self.process is not None:
             self.process.crash()
 
     async def stop(self) -> None:
         """End the process in order."""
-        self._world.disturb(self.number)
+        self._disturb()
         if self.process is not None and self.runs:
             try:
                 await self.process.call(self._leave())
             except ProcessDiedError:
                 return
             self.process.crash()
+
+    def _disturb(self) -> None:
+        self._world.disturb(self.number)
+        self._world.disturb(self.process_name)
 
     async def _leave(self) -> None:
         await self._stop_placing()

@@ -335,7 +335,7 @@ class Operator:
                 member.process.resume()
             if not member.is_up:
                 await member.start()
-        for subject in (*world.members, "store"):
+        for subject in (*world.members, *(member.process_name for member in world.members.values()), "store"):
             world.disturb(subject)
         world.note("healed")
         for number in world.members:
@@ -394,7 +394,7 @@ class Operator:
             return
         self._world.note(f"pause {member.number}")
         process.pause()
-        await self._last(member.number, self._random.choice([0.2, 1.5, 7.0]))
+        await self._last(self._random.choice([0.2, 1.5, 7.0]), member.number, member.process_name)
         self._world.note(f"resume {member.number}")
         process.resume()
 
@@ -412,15 +412,19 @@ class Operator:
         self._world.note(f"cut {sorted(map(sorted, pairs))}")
         self._world.cut |= pairs
         for_s = self._random.choice([0.3, 2.0, 8.0])
-        await asyncio.gather(*(self._last(number, for_s) for number in numbers))
+        await self._last(for_s, *numbers, *pairs)
         self._world.cut -= pairs
         self._world.note(f"mended {sorted(map(sorted, pairs))}")
 
-    async def _last(self, what: object, for_s: float) -> None:
-        """Something is wrong for a while."""
-        self._world.disturb(what)
-        await asyncio.sleep(for_s)
-        self._world.disturb(what)
+    async def _last(self, for_s: float, *subjects: object) -> None:
+        """Something is wrong for a while, with each of these."""
+        end = self._world.loop.time() + for_s
+        while True:
+            for subject in subjects:
+                self._world.disturb(subject)
+            if self._world.loop.time() >= end:
+                return
+            await asyncio.sleep(min(LOOK_S, end - self._world.loop.time()))
 
     # Faults of the store.
 
@@ -429,13 +433,13 @@ class Operator:
         member = self._draw()
         self._world.note(f"cut {member.number} off from the store")
         self._world.store.cut_off.add(member.name)
-        await self._last(member.number, self._random.choice([0.5, 3.0, 12.0]))
+        await self._last(self._random.choice([0.5, 3.0, 12.0]), member.number, member.process_name)
         self._world.store.cut_off.discard(member.name)
 
     async def _store_away(self) -> None:
         self._world.note("the store is away")
         self._world.store.stop()
-        await self._last("store", self._random.choice([0.5, 3.0, 12.0]))
+        await self._last(self._random.choice([0.5, 3.0, 12.0]), "store")
         self._world.store.start()
         self._world.note("the store is back")
 
