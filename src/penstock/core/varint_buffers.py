@@ -72,7 +72,14 @@ def varint_at(data: bytearray, at: int, end: int) -> tuple[int, int]:
     return 0, -1
 
 
-def put_signed(out: bytearray, at: int, number: int, size: int) -> int:
-    """Write a signed number of so many bytes; the byte after it."""
-    out[at : at + size] = number.to_bytes(size, "big", signed=True)
+def put_number(out: bytearray, at: int, number: int, size: int) -> int:
+    """Write a number of so many bytes, signed or not; the byte after it."""
+    out[at : at + size] = (number & (1 << 8 * size) - 1).to_bytes(size, "big")
     return at + size
+
+
+def put_bytes(out: bytearray, at: int, data: bytes) -> int:
+    """Write some bytes; the byte after them."""
+    end = at + len(data)
+    out[at:end] = data
+    return end

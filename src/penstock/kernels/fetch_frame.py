@@ -26,9 +26,9 @@ import cython
 
 if cython.compiled:
     from cython.cimports.penstock.kernels.fetched_partition import FetchedPartition
-    from cython.cimports.penstock.kernels.varints import put_signed, signed_at, varint_at
+    from cython.cimports.penstock.kernels.varints import put_number, signed_at, varint_at
 else:
-    from penstock.core.varint_buffers import put_signed, signed_at, varint_at
+    from penstock.core.varint_buffers import put_number, signed_at, varint_at
     from penstock.kernels.fetched_partition import FetchedPartition
 
 COMPILED: Final[bool] = cython.compiled
@@ -245,11 +245,11 @@ class FetchFrame:
                 size_max += _ABORTED_BYTES * len(part.aborted)
         # All is 0 that is not written, such as the counts of tagged fields.
         out: bytearray = bytearray(size_max)
-        at: cython.Py_ssize_t = put_signed(out, 4, self.correlation_id, 4) + self._is_flexible
-        at = put_signed(out, at, throttle_time_ms, 4)
+        at: cython.Py_ssize_t = put_number(out, 4, self.correlation_id, 4) + self._is_flexible
+        at = put_number(out, at, throttle_time_ms, 4)
         if self.version >= _SESSION_FROM:
-            at = put_signed(out, at, error_code, 2)
-            at = put_signed(out, at, session_id, 4)
+            at = put_number(out, at, error_code, 2)
+            at = put_number(out, at, session_id, 4)
         at = self._put_count(out, at, len(topics))
         cuts: list = []  # where records come in
         filled: list = []
@@ -267,7 +267,7 @@ class FetchFrame:
         at = self._put_endpoints(out, at)
         del out[at:]
         size += at
-        put_signed(out, 0, size - 4, 4)
+        put_number(out, 0, size - 4, 4)
         return self._spliced(out, cuts, filled), size
 
     @cython.cfunc
@@ -403,26 +403,26 @@ class FetchFrame:
         octets: bytes = topic if self.version >= _BY_ID_FROM else topic.encode()
         size: cython.Py_ssize_t = len(octets)
         if self.version < _BY_ID_FROM:
-            at = _put_varint(out, at, size + 1) if self._is_flexible else put_signed(out, at, size, 2)
+            at = _put_varint(out, at, size + 1) if self._is_flexible else put_number(out, at, size, 2)
         out[at : at + size] = octets
         return self._put_count(out, at + size, count)
 
     @cython.cfunc
     def _put_head(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
         """All of a partition up to its records."""
-        at = put_signed(out, at, part.index, 4)
-        at = put_signed(out, at, part.error_code, 2)
-        at = put_signed(out, at, part.high_watermark, 8)
-        at = put_signed(out, at, part.stable_offset, 8)
+        at = put_number(out, at, part.index, 4)
+        at = put_number(out, at, part.error_code, 2)
+        at = put_number(out, at, part.high_watermark, 8)
+        at = put_number(out, at, part.stable_offset, 8)
         if self.version >= _START_OFFSET_FROM:
-            at = put_signed(out, at, part.start_offset, 8)
+            at = put_number(out, at, part.start_offset, 8)
         at = self._put_count(out, at, -1 if part.aborted is None else len(part.aborted))
         if part.aborted:
             for _, producer_id, first_offset in part.aborted:
-                at = put_signed(out, at, producer_id, 8)
-                at = put_signed(out, at, first_offset, 8) + self._is_flexible
+                at = put_number(out, at, producer_id, 8)
+                at = put_number(out, at, first_offset, 8) + self._is_flexible
         if self.version >= _RACK_FROM:
-            at = put_signed(out, at, -1, 4)  # the preferred replica
+            at = put_number(out, at, -1, 4)  # the preferred replica
         return self._put_count(out, at, part.size)
 
     @cython.cfunc
@@ -445,15 +445,15 @@ class FetchFrame:
         if part.diverging is not None:
             epoch, end_offset = part.diverging
             out[at + 2] = 13  # number 0, 13 bytes
-            at = put_signed(out, at + 3, epoch, 4)
-            return put_signed(out, at, end_offset, 8) + 1
+            at = put_number(out, at + 3, epoch, 4)
+            return put_number(out, at, end_offset, 8) + 1
         node_id, epoch = part.leader
         out[at + 1] = 1  # number 1, 9 bytes
         out[at + 2] = 9
-        at = put_signed(out, at + 3, node_id, 4)
-        return put_signed(out, at, epoch, 4) + 1
+        at = put_number(out, at + 3, node_id, 4)
+        return put_number(out, at, epoch, 4) + 1
 
     @cython.cfunc
     @cython.inline
     def _put_count(self, out: bytearray, at: cython.Py_ssize_t, count: cython.longlong) -> cython.Py_ssize_t:
-        return _put_varint(out, at, count + 1) if self._is_flexible else put_signed(out, at, count, 4)
+        return _put_varint(out, at, count + 1) if self._is_flexible else put_number(out, at, count, 4)

@@ -22,11 +22,16 @@ import cython
 from penstock.core.checksum import crc32c
 
 if cython.compiled:
+    from cython.cimports.penstock.kernels.checksums import crc_at
     from cython.cimports.penstock.kernels.record_scan import check_all
-    from cython.cimports.penstock.kernels.varints import put_signed, signed_at, varint_at
+    from cython.cimports.penstock.kernels.varints import put_bytes, put_number, signed_at, varint_at
 else:
-    from penstock.core.varint_buffers import put_signed, signed_at, varint_at
+    from penstock.core.varint_buffers import put_bytes, put_number, signed_at, varint_at
     from penstock.kernels.record_scan import MalformedRecordsError, check_records
+
+    def crc_at(data: bytearray, start: int, end: int) -> int:
+        """As the compiled kernel has it."""
+        return crc32c(memoryview(data)[start:end])
 
     def check_all(data: bytearray, at: int, end: int, count: int) -> tuple[int, int, int, int, int]:
         """As the compiled kernel has it."""
@@ -53,6 +58,8 @@ _DUPLICATE_SEQUENCE_NUMBER = cython.declare(cython.longlong, 46)
 
 _ID_SIZE = cython.declare(cython.Py_ssize_t, 16)
 _HEADER_SIZE = cython.declare(cython.Py_ssize_t, 61)
+_CHECKED_FROM = cython.declare(cython.Py_ssize_t, 21)
+_SHORT_MAX = cython.declare(cython.Py_ssize_t, 16 << 10)  # the checksum of more is sooner computed by the crc32c package
 _COPIED_MAX = cython.declare(cython.Py_ssize_t, COPIED_MAX)
 _RECORDS_MAX = cython.declare(cython.longlong, RECORDS_MAX)
 _ZSTD = cython.declare(cython.longlong, 4)
@@ -273,7 +280,7 @@ class ProduceFrame:
             size_max += batch.reply_size_max()
         # All is 0 that is not written, such as the counts of tagged fields.
         out: bytearray = bytearray(size_max)
-        at = put_signed(out, 4, self.correlation_id, 4) + self._is_flexible
+        at = put_number(out, 4, self.correlation_id, 4) + self._is_flexible
         at = self._put_count(out, at, topics)
         for batch in self.batches:
             if left == 0:
@@ -283,8 +290,8 @@ class ProduceFrame:
             left -= 1
             if left == 0:
                 at += self._is_flexible
-        at = put_signed(out, at, self.throttle_time_ms, 4) + self._is_flexible
-        put_signed(out, 0, at - 4, 4)
+        at = put_number(out, at, self.throttle_time_ms, 4) + self._is_flexible
+        put_number(out, 0, at - 4, 4)
         del out[at:]
         return out
 
@@ -299,12 +306,12 @@ class ProduceFrame:
 
     @cython.cfunc
     def _put_batch(self, out: bytearray, at: cython.Py_ssize_t, batch: ProducedBatch) -> cython.Py_ssize_t:
-        at = put_signed(out, at, batch.index, 4)
-        at = put_signed(out, at, batch.error_code, 2)
-        at = put_signed(out, at, -1 if batch.error_code else batch.base_offset, 8)
-        at = put_signed(out, at, batch.log_append_time_ms, 8)
+        at = put_number(out, at, batch.index, 4)
+        at = put_number(out, at, batch.error_code, 2)
+        at = put_number(out, at, -1 if batch.error_code else batch.base_offset, 8)
+        at = put_number(out, at, batch.log_append_time_ms, 8)
         if self.version >= _START_OFFSET_FROM:
-            at = put_signed(out, at, batch.log_start_offset, 8)
+            at = put_number(out, at, batch.log_start_offset, 8)
         if self.version >= _MESSAGE_FROM:
             at = self._put_count(out, at, 0)  # errors of single records
             if batch.error_message is not None:
@@ -312,21 +319,20 @@ class ProduceFrame:
             elif self._is_flexible:
                 at += 1
             else:
-                at = put_signed(out, at, -1, 2)
+                at = put_number(out, at, -1, 2)
         return at + self._is_flexible
 
     @cython.cfunc
     def _put_text(self, out: bytearray, at: cython.Py_ssize_t, text: str) -> cython.Py_ssize_t:
         octets: bytes = text.encode()
         size: cython.Py_ssize_t = len(octets)
-        at = _put_varint(out, at, size + 1) if self._is_flexible else put_signed(out, at, size, 2)
-        out[at : at + size] = octets
-        return at + size
+        at = _put_varint(out, at, size + 1) if self._is_flexible else put_number(out, at, size, 2)
+        return put_bytes(out, at, octets)
 
     @cython.cfunc
     @cython.inline
     def _put_count(self, out: bytearray, at: cython.Py_ssize_t, count: cython.longlong) -> cython.Py_ssize_t:
-        return _put_varint(out, at, count + 1) if self._is_flexible else put_signed(out, at, count, 4)
+        return _put_varint(out, at, count + 1) if self._is_flexible else put_number(out, at, count, 4)
 
 
 @cython.final
@@ -436,7 +442,10 @@ class ProducedBatch:
             return False
         if self.messages < 1 or self.messages > _RECORDS_MAX or signed_at(buffer, at + 23, 4) != self.messages - 1:
             return False
-        return crc32c(memoryview(self.data)[21:]) == signed_at(buffer, at + 17, 4) & 0xFFFFFFFF
+        checksum: cython.longlong = signed_at(buffer, at + 17, 4) & 0xFFFFFFFF
+        if size <= _SHORT_MAX:
+            return crc_at(buffer, at + _CHECKED_FROM, at + size) == checksum
+        return crc32c(memoryview(self.data)[_CHECKED_FROM:]) == checksum
 
     @cython.cfunc
     def check_records(self, buffer: bytearray, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:

@@ -2,6 +2,8 @@
 # The numbers of core/varint_buffers.py for compiled kernels: defined here, so that they become part of the loops that use them.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.string cimport memcpy
 
 
 cdef inline (long long, Py_ssize_t) zigzag_at(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
@@ -65,10 +67,15 @@ cdef inline (long long, Py_ssize_t) varint_at(bytearray data, Py_ssize_t at, Py_
     return 0, -1
 
 
-cdef inline Py_ssize_t put_signed(bytearray out, Py_ssize_t at, long long number, Py_ssize_t size) noexcept:
+cdef inline Py_ssize_t put_number(bytearray out, Py_ssize_t at, long long number, Py_ssize_t size) noexcept:
     cdef unsigned char *target = <unsigned char *>PyByteArray_AS_STRING(out) + at
     cdef Py_ssize_t place
     for place in range(size - 1, -1, -1):
         target[place] = <unsigned char>(number & 0xFF)
         number >>= 8
     return at + size
+
+
+cdef inline Py_ssize_t put_bytes(bytearray out, Py_ssize_t at, bytes data) noexcept:
+    memcpy(PyByteArray_AS_STRING(out) + at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    return at + PyBytes_GET_SIZE(data)
