@@ -27,6 +27,7 @@ from penstock.blob.probe import DiskProbe
 from penstock.blob.write_pace import MEMORY_SLOW_MAX, SYNC_IN_PLACE_BYTES, SYNC_MEAN_MAX_S, SYNC_SLOW_MAX, SYNC_WAIT_S, WritePace
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
+from penstock.kernels.file_links import has_name
 from penstock.kernels.sync_thread import SyncThread
 
 SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
@@ -328,7 +329,7 @@ class LocalDisk:
             self.probe.syncs.note(ended - written)
         if length <= WRITE_AT_ONCE_BYTES:  # of a long write, its length tells more than the disk's pace
             self._pace.note(began, ended)
-        if os.fstat(fd).st_nlink == 0:
+        if not has_name(fd):
             raise FileNotFoundError(errno.ENOENT, f"{self._path / name} was deleted under the running process")
         tail.length += length
         self.probe.writes += 1
