@@ -88,10 +88,10 @@ KEYS = {
 }
 
 FORMATS: dict[str, Callable[[], bytes]] = {
-    "kv_log_entry": lambda: encode_entry(ENTRY),
-    "kv_log_entry_empty": lambda: encode_entry(LogEntry()),
-    "kv_log_entry_appends": lambda: encode_entry(APPENDS),
-    "kv_log_entry_everything": lambda: encode_entry(EVERYTHING),
+    "kv_log_entry": lambda: bytes(encode_entry(ENTRY)),
+    "kv_log_entry_empty": lambda: bytes(encode_entry(LogEntry())),
+    "kv_log_entry_appends": lambda: bytes(encode_entry(APPENDS)),
+    "kv_log_entry_everything": lambda: bytes(encode_entry(EVERYTHING)),
     "queue_append_note": lambda: pack_note(0x0102030405060708, NAMED),
     "kv_snapshot_page": lambda: encode_page(CHANGES),
     "queue_body_key": BODY_KEY.pack,

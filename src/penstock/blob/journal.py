@@ -15,14 +15,26 @@ from collections.abc import Callable
 
 from penstock.blob.disk import Buffer, Disk
 from penstock.blob.disk_threads import as_disk_error
-from penstock.blob.record import BLOCK_SIZE, HEADER_SIZE, NO_ID, RecordKind, encode, encode_later, encode_start, record_size
+from penstock.blob.record import (
+    BLOCK_SIZE,
+    HEADER_SIZE,
+    NO_ID,
+    STARTS,
+    RecordKind,
+    encode,
+    encode_later,
+    encode_start,
+    record_size,
+)
 from penstock.blob.status import Reply, Submitted
 from penstock.blob.vector import Content, Vector
+from penstock.kernels.log_bytes import record_start
 
 CHUNK_SUFFIX = ".chunk"
 LATER_BYTES = 256 << 10  # from here on checksums take long enough to be worth leaving to the disk's thread
 RETRY_S = 0.01  # after the second failure in a row, and twice as long after each one more
 RETRY_MAX_S = 1.0
+_SISTERS = int(RecordKind.SISTERS)
 Position = tuple[int, int]
 
 
@@ -121,14 +133,20 @@ class Journal:
         if self.offset + size > self._chunk_size and self.offset > self._chunk_size >> 4:
             self._start_chunk()
         place = self.chunk, self.offset
-        if kind != RecordKind.SISTERS:
+        if kind != _SISTERS:
             self._batch.last = place
         if length < LATER_BYTES:
             buffers = self._segment.buffers
-            buffers.append(encode_start(kind, blob_id, body, place, self.durable))
+            durable = self.durable
             if isinstance(body, Vector):
+                buffers.append(encode_start(kind, blob_id, body, place, durable))
                 buffers += body.buffers
+            elif length <= BLOCK_SIZE:
+                # As `encode_start` does, without a call of a Python function for every record.
+                buffers.append(record_start(STARTS[kind], blob_id, body, length, self.chunk, self.offset, durable[0], durable[1]))
+                buffers.append(body)
             else:
+                buffers.append(encode_start(kind, blob_id, body, place, durable))
                 buffers.append(body)
         else:
             later, fill = encode_later(kind, blob_id, body, place, self.durable)

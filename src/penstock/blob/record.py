@@ -22,12 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.blob.blob_id import ID_SIZE
 from penstock.blob.disk import Buffer
 from penstock.blob.vector import Content, Vector
 from penstock.core.checksum import crc32c
+from penstock.kernels.log_bytes import record_start
 
 MAGIC = b"PENr"
 VERSION = 1
@@ -48,7 +49,7 @@ class RecordKind(IntEnum):
     SISTERS = 4
 
 
-_STARTS = {int(kind): MAGIC + bytes([VERSION, kind, 0, 0]) for kind in RecordKind}
+STARTS: Final = {int(kind): MAGIC + bytes([VERSION, kind, 0, 0]) for kind in RecordKind}
 
 
 class Header(NamedTuple):
@@ -105,14 +106,16 @@ def encode_later(
     return (start, *body.buffers) if isinstance(body, Vector) else (start, body), fill
 
 
-def encode_start(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> bytes:
+def encode_start(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> Buffer:
     """What stands before the body."""
     length = len(body)
-    table = b"" if length <= BLOCK_SIZE else block_table(body)
     chunk, offset = place
     durable_chunk, durable_offset = durable
+    if length <= BLOCK_SIZE and not isinstance(body, Vector):
+        return record_start(STARTS[kind], blob_id, body, length, chunk, offset, durable_chunk, durable_offset)
+    table = b"" if length <= BLOCK_SIZE else block_table(body)
     checksum = crc32c(table) if table else body.checksum() if isinstance(body, Vector) else crc32c(body)
-    head = _HEADER.pack(_STARTS[kind], length, checksum, chunk, offset, durable_chunk, durable_offset, blob_id)
+    head = _HEADER.pack(STARTS[kind], length, checksum, chunk, offset, durable_chunk, durable_offset, blob_id)
     return head + _CRC.pack(crc32c(head)) + table
 
 

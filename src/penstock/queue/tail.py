@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.kernels.log_bytes import copy_into
 from penstock.queue.piece import MARK_EVERY, Marks, Piece
 
 TAIL_BYTES_MAX = 128 << 10
@@ -43,7 +44,7 @@ class Tail(Piece):
             room = bytearray(max(end, min(2 * len(self._room), TAIL_BYTES_MAX)))
             room[:size] = self.buffers[0]
             self._room = room
-        self._room[size:end] = data
+        copy_into(self._room, size, data)
         self.buffers[0] = memoryview(self._room)[:end]
         if size:
             self.min_timestamp = min(self.min_timestamp, timestamps[0])

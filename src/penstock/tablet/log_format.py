@@ -37,6 +37,7 @@ from typing import NamedTuple
 from penstock.blob import BlobId, Buffer
 from penstock.core.checksum import crc32c
 from penstock.core.errors import ConfigError, CorruptionError
+from penstock.kernels.log_bytes import entry_of_appends
 from penstock.tablet.key_index import BlobRef, Chain, Change, Piece, Value
 
 ENTRY_MAGIC = b"PENk"
@@ -56,6 +57,7 @@ _SNAPSHOT = Struct(">IIIII")
 _REF = Struct(">B25sII")
 _INLINE = Struct(">BI")
 _APPEND = Struct(">III")
+APPENDS_START = _HEAD.pack(ENTRY_MAGIC, APPENDS_VERSION, APPENDS, 0)[:CHECKSUM_AT]  # of an entry that has nothing but appends
 
 Place = tuple[int, int]
 """(generation, step)."""
@@ -89,7 +91,7 @@ class LogEntry(NamedTuple):
     appends: tuple[Append, ...] = ()
 
 
-def encode_entry(entry: LogEntry) -> bytes:
+def encode_entry(entry: LogEntry) -> Buffer:
     """The blob of a log entry."""
     kinds = 0
     sections: list[bytes] = []
@@ -115,17 +117,10 @@ def encode_entry(entry: LogEntry) -> bytes:
     return _sealed(ENTRY_MAGIC, kinds, b"".join(sections))
 
 
-def encode_appends(appends: Sequence[tuple[int, bytes, bytes]], kinds: int = 0, sections: Sequence[bytes] = ()) -> bytes:
+def encode_appends(appends: Sequence[tuple[int, bytes, bytes]], kinds: int = 0, sections: Sequence[bytes] = ()) -> Buffer:
     """The blob of a log entry with appends, after sections that are encoded already."""
     start = _HEAD.pack(ENTRY_MAGIC, APPENDS_VERSION, kinds | APPENDS, 0)[:CHECKSUM_AT]
-    parts: list[bytes] = [start, b"", *sections, _U32.pack(len(appends))]
-    for queue, note, data in appends:
-        parts += (_APPEND.pack(queue, len(note), len(data)), note, data)
-    checksum = 0
-    for part in parts:
-        checksum = crc32c(part, checksum)
-    parts[1] = _U32.pack(checksum)
-    return b"".join(parts)
+    return entry_of_appends(start, list(sections), list(appends))
 
 
 def decode_entry(raw: Buffer, place: Place) -> LogEntry:

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from penstock.blob import BlobId, Content, Reply, Status, TabletStorage
+from penstock.blob import BlobId, Buffer, Content, Reply, Status, TabletStorage
 from penstock.core.errors import (
     ClosedError,
     FencedError,
@@ -27,11 +27,12 @@ from penstock.core.errors import (
     PenstockError,
     UnavailableError,
 )
+from penstock.kernels.log_bytes import entry_of_appends
 from penstock.tablet.blob_contents import blob_contents
 from penstock.tablet.boot import DATA, LOG
 from penstock.tablet.commands import Command, Request, Result, Write
 from penstock.tablet.key_index import BlobRef, Chain, Change, KeyIndex, Overlay, Piece, Value
-from penstock.tablet.log_format import Append, LogEntry, Place, SnapshotMark, encode_appends, encode_entry
+from penstock.tablet.log_format import APPENDS_START, Append, LogEntry, Place, SnapshotMark, encode_entry
 from penstock.tablet.pending import Outcome, Pending
 from penstock.tablet.probe import TabletProbe
 
@@ -320,7 +321,10 @@ class Sequencer:
             return
         flight = _Flight(step, requests, appenders)
         is_plain = draft.overlay is None and not (self._aborted or self.boot or self.collected or self.snapshot)
-        raw = encode_appends(draft.appends) if is_plain and draft.appends else self._encode(draft, flight)
+        if is_plain and draft.appends:
+            raw: Buffer = entry_of_appends(APPENDS_START, [], draft.appends)
+        else:
+            raw = self._encode(draft, flight)
         if len(raw) > ENTRY_BYTES_MAX and not appenders:
             self._split(requests)
             return
@@ -340,7 +344,7 @@ class Sequencer:
         """Whether appends may share the entry of some requests: it must not come to be too large."""
         return len(draft.changes()) <= SHARED_CHANGES_MAX and sum(pending.size for pending, _ in requests) <= ENTRY_BYTES_MAX // 4
 
-    def _encode(self, draft: Draft, flight: _Flight) -> bytes:
+    def _encode(self, draft: Draft, flight: _Flight) -> Buffer:
         changes = [] if draft.overlay is None else draft.overlay.changes()
         flight.changes = changes
         flight.collected, flight.snapshot = self.collected, self.snapshot

@@ -31,7 +31,7 @@ async def _state(tablet: KvTablet) -> dict[bytes, bytes]:
 
 async def _put_entry(node: SimNode, generation: int, step: int, entry: LogEntry) -> None:
     """Write a log entry past the tablet, as one that comes to light late."""
-    raw = encode_entry(entry)
+    raw = bytes(encode_entry(entry))
     await _put_raw(node, generation, step, raw)
 
 
@@ -280,7 +280,7 @@ def test_a_corrupt_log_entry_stops_the_start() -> None:
 def test_a_log_entry_of_a_newer_format_stops_the_start() -> None:
     async def scenario(node: SimNode) -> None:
         await _do(await node.kv(1), Write(b"a", b"1"))
-        raw = encode_entry(LogEntry())
+        raw = bytes(encode_entry(LogEntry()))
         await _put_raw(node, 1, 3, raw[:4] + b"\0\7" + raw[6:])
         with pytest.raises(ConfigError, match="format 7"):
             await node.kv(2)

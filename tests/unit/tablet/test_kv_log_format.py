@@ -81,7 +81,7 @@ def test_an_entry_is_not_a_page_and_a_page_no_entry() -> None:
 
 
 def test_a_newer_format_asks_for_an_upgrade() -> None:
-    entry, page = encode_entry(ENTRY), encode_page(CHANGES)
+    entry, page = bytes(encode_entry(ENTRY)), encode_page(CHANGES)
     with pytest.raises(ConfigError, match=r"format 3, .* upgrade Penstock"):
         decode_entry(entry[:4] + b"\0\3" + entry[6:], (1, 1))
     with pytest.raises(ConfigError, match=r"format 2, .* upgrade Penstock"):

@@ -1,0 +1,67 @@
+"""The bytes of small log writes: equal compiled and as plain Python, and as the formats have them, whatever their length."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from struct import Struct
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.checksum import crc32c
+from penstock.kernels import file_links, log_bytes
+from penstock.kernels.log_bytes import SHORT_MAX
+from tests.kernel_forms import uncompiled
+
+FORMS = {"as installed": log_bytes, "uncompiled": uncompiled("log_bytes")}
+forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+LENGTHS = (*range(20), 63, 64, 65, 1023, 1024, 1100, SHORT_MAX - 70, *range(SHORT_MAX - 40, SHORT_MAX + 3), 64 << 10)
+U32 = st.integers(0, (1 << 32) - 1)
+
+_HEADER = Struct(">8sIIIIII25s3x")
+_CRC = Struct(">I")
+
+
+@forms
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_header_has_the_checksum_of_a_body_of_any_length(form: ModuleType, length: int, kind: type) -> None:
+    body = (bytes(range(256)) * 300)[:length]
+    head = _HEADER.pack(b"PENr\1\2\0\0", length, crc32c(body), 1, 2, 3, 4, b"i" * 25)
+    start = form.record_start(b"PENr\1\2\0\0", b"i" * 25, kind(body), length, 1, 2, 3, 4)
+    assert bytes(start) == head + _CRC.pack(crc32c(head))
+
+
+@forms
+@given(st.tuples(U32, U32, U32, U32), st.binary(min_size=25, max_size=25), st.binary(max_size=100))
+def test_a_header_has_its_fields_as_the_format_says(
+    form: ModuleType, places: tuple[int, int, int, int], blob_id: bytes, body: bytes
+) -> None:
+    head = _HEADER.pack(b"PENr\1\2\0\0", len(body), crc32c(body), *places, blob_id)
+    assert bytes(form.record_start(b"PENr\1\2\0\0", blob_id, body, len(body), *places)) == head + _CRC.pack(crc32c(head))
+
+
+@forms
+@pytest.mark.parametrize("length", LENGTHS)
+def test_an_entry_is_its_sections_then_its_appends(form: ModuleType, length: int) -> None:
+    data = os.urandom(length)
+    appends = [(0, b"", b""), (7, b"note", data), ((1 << 32) - 1, b"n" * 300, b"x")]
+    body = b"section" + _CRC.pack(len(appends))
+    for queue, note, content in appends:
+        body += Struct(">III").pack(queue, len(note), len(content)) + note + content
+    entry = form.entry_of_appends(b"PENk\0\2\0\40", [b"sec", b"tion"], appends)
+    assert bytes(entry) == b"PENk\0\2\0\40" + _CRC.pack(crc32c(body, crc32c(b"PENk\0\2\0\40"))) + body
+
+
+@pytest.mark.parametrize("form", [file_links, uncompiled("file_links")], ids=["as installed", "uncompiled"])
+def test_a_deleted_file_has_no_name(form: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        assert form.has_name(file.fileno())
+        path.unlink()
+        assert not form.has_name(file.fileno())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        form.has_name(9999)
