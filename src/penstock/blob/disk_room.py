@@ -25,10 +25,11 @@ class DiskRoom:
     disk: Disk
     journal: Journal
     options: VDiskOptions
-    full = False
+    full: bool
     space: DiskSpace | None = None  # as it was seen last
     # How much the journal may take in before the disk is full for blobs, and for parts that are restored.
-    bytes_max = replica_bytes_max = NO_LIMIT
+    bytes_max: int
+    replica_bytes_max = NO_LIMIT
 
     async def look_for_room(self) -> DiskSpace:
         """Look how much room is left. Blobs leave the disk its reserve, parts that are restored half of it: a disk that cannot

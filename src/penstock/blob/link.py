@@ -196,9 +196,7 @@ class DiskLink(Protocol):
 class LocalDiskLink(Protocol):
     """What a VDisk of this process can do beside the calls above: write without a task, and in one write with others."""
 
-    def submit(
-        self, generation: int, parts: Sequence[tuple[bytes, Content]], done: Submitted, *, from_reserve: bool = False
-    ) -> bool:
+    def submit(self, generation: int, parts: list[tuple[bytes, Content]], done: Submitted) -> bool:
         """Store parts of blobs of one tablet; `done` is told when they are durable. Returns False if `put_all` must do it."""
         ...
 

@@ -6,8 +6,26 @@ from penstock.blob.channel cimport Channel
 from penstock.blob.journal cimport Journal
 
 
+cdef class PartIntake:
+    cdef public object id
+    cdef public object index
+    cdef public Journal journal
+    cdef public bint closed
+    cdef public bint in_step
+    cdef public bint is_cut_off
+    cdef public bint full
+    cdef public Py_ssize_t bytes_max
+
+    cpdef bint takes(self, object generation, bytes tablet, long long tablet_generation) except? -1
+    @cython.locals(blob_id=bytes, journal=Journal, tablet_generation="long long")
+    cpdef bint submit(self, object generation, list parts, object done) except? -1
+
+
 @cython.locals(channels=list, channel=Channel, blob_id=bytes, channel_key=bytes, key=bytes)
 cpdef list channels_for(object index, object parts)
 
-@cython.locals(place=tuple, before=Py_ssize_t)
+@cython.locals(place=tuple, before=Py_ssize_t, size_part="long long")
 cpdef place_part(object index, Journal journal, Channel channel, bytes blob_id, object body)
+
+@cython.locals(undo=list, channel=Channel, blob_id=bytes)
+cpdef list place_parts(object index, Journal journal, list channels, object parts)

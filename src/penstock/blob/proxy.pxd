@@ -10,5 +10,5 @@ cdef class GroupProxy:
     cdef public object _local_link
 
     @cython.locals(parts=list, size=Py_ssize_t)
-    cpdef bint submit(self, object blobs, object done, bint from_reserve=*) except? -1
+    cpdef bint submit(self, object blobs, object done) except? -1
     cpdef local(self)

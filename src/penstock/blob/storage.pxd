@@ -11,6 +11,7 @@ cdef class TabletStorage:
     cdef public dict _groups
     cdef public set _submitted
     cdef public object info
+    cdef public object log_group
 
     @cython.locals(proxy=GroupProxy)
     cpdef submit(self, object blobs, object done, bint from_reserve=*)

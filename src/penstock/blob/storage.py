@@ -173,16 +173,12 @@ class TabletStorage:
         self._groups: dict[tuple[int, int], int] = {}  # by channel and generation, as far as they were asked for
         self._submitted: set[asyncio.Task[None]] = set()
         self.info = info
+        self.log_group = _log_group(info)
 
     @property
     def confirmations(self) -> Confirmations | None:
         """What confirms that no other node has started a newer generation; None where none can."""
         return self._storage.confirmations
-
-    @property
-    def log_group(self) -> int:
-        """The group that the tablet's log is written to."""
-        return self.info.channels[0].entries[-1][1]
 
     async def block(self, generation: int, issuer: int) -> Reply:
         """Start a generation: block all older ones in every group the tablet has written to. If a group knows of a newer channel
@@ -204,6 +200,7 @@ class TabletStorage:
         if history is not None and history.version > self.info.version:
             log.warning("tablet %d was started with an old channel history; it goes on with the newest", self.info.tablet)
             self.info = TabletInfo.of_item(history)
+            self.log_group = _log_group(self.info)
             self._groups.clear()
 
     async def next_generation(self) -> int:
@@ -251,7 +248,7 @@ class TabletStorage:
             group_id = self._group_of(first)
         proxy = self._proxies.get(group_id)
         is_one_group = len(blobs) == 1 or self._is_one_group(blobs, group_id)
-        if proxy is None or not is_one_group or not proxy.submit(blobs, done, from_reserve=from_reserve):
+        if proxy is None or not is_one_group or not proxy.submit(blobs, done):
             self._submit_by_task(blobs, done, from_reserve=from_reserve)
 
     def _is_one_group(self, blobs: Sequence[tuple[BlobId, Content]], group_id: int) -> bool:
@@ -413,3 +410,8 @@ async def open_local_vdisk(config: GroupConfig, order: int, *, durable: bool, ti
         if isinstance(cause, OSError) and not isinstance(cause, BlockingIOError) and config.erasure is not Erasure.NONE:
             raise cause from error  # the group tolerates a failed disk and opens without this one
         raise
+
+
+def _log_group(info: TabletInfo) -> int:
+    """The group that a tablet's log is written to."""
+    return info.channels[0].entries[-1][1]

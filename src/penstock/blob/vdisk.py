@@ -17,7 +17,7 @@ from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
 from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, place_of
 from penstock.blob.chunk_ends import ChunkEnds
 from penstock.blob.disk import Buffer, Disk, FilePiece
-from penstock.blob.disk_room import DiskRoom
+from penstock.blob.disk_room import NO_LIMIT, DiskRoom
 from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
@@ -35,13 +35,13 @@ from penstock.blob.meta import (
     encode_items,
 )
 from penstock.blob.options import VDiskOptions
-from penstock.blob.part_intake import PART, channels_for, place_part, place_parts
+from penstock.blob.part_intake import PART, PartIntake, place_part
 from penstock.blob.part_reader import part_id_of, part_piece, read_stored
 from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.recovery import Recovery, recover
 from penstock.blob.sister_sync import SisterSync
 from penstock.blob.sisters import Sisters
-from penstock.blob.status import Reply, Status, Submitted
+from penstock.blob.status import Reply, Status
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
@@ -54,7 +54,7 @@ _PRESENT = DiskReply(Status.OK)
 _KNOWN = DiskReply(Status.OK, "to be compared with what is stored")
 
 
-class VDisk(SisterSync, DiskRoom):
+class VDisk(PartIntake, SisterSync, DiskRoom):
     """One VDisk over one Disk. Make it with `open`; `close` it when done."""
 
     def __init__(
@@ -75,7 +75,8 @@ class VDisk(SisterSync, DiskRoom):
         self.options = options
         self.index = recovered.index
         self.recovered = recovered
-        self.closed = False
+        self.closed = self.full = False
+        self.bytes_max = NO_LIMIT
         self._init_sync(erasure, recovered)
         self.answers = True  # whether its disk answered when upkeep looked last
         self.repair_wanted = asyncio.Event()
@@ -156,25 +157,7 @@ class VDisk(SisterSync, DiskRoom):
                 begun[at] = await self._put_again(blob_id, contiguous(body))
         return [reply for reply in begun if reply is not None]
 
-    def submit(
-        self, generation: int, parts: Sequence[tuple[bytes, Content]], done: Submitted, *, from_reserve: bool = False
-    ) -> bool:
-        """Store parts of different blobs of one tablet, which become durable together; `done` is told then. Returns False, and
-        does nothing, if any of them needs a closer look: `put_all` gives each a reply of its own."""
-        index = self.index
-        blob_id = parts[0][0]
-        if self.full or self.journal.bytes_appended > self.bytes_max:
-            return False
-        if self._refusal(generation, blob_id[:8], int.from_bytes(blob_id[CHANNEL_KEY_SIZE:][:4], "big")) is not None:
-            return False
-        channels = channels_for(index, parts)
-        if channels is None:
-            return False
-        undo = place_parts(index, self.journal, channels, parts)
-        self.journal.when_durable(done, self._reply_for, undo)
-        return True
-
-    def _reply_for(self, error: OSError) -> Reply:
+    def reply_for(self, error: OSError) -> Reply:
         failure = self._failure(error)
         return Reply(failure.status, failure.reason)
 
@@ -364,6 +347,8 @@ class VDisk(SisterSync, DiskRoom):
         await self.disk.close()
 
     def _refusal(self, generation: int, tablet: bytes, tablet_generation: int) -> DiskReply | None:
+        if self.takes(generation, tablet, tablet_generation):
+            return None
         if generation != self.id.generation:
             return self._race(generation)
         if self.closed:
@@ -373,13 +358,9 @@ class VDisk(SisterSync, DiskRoom):
         if not self.in_step or self.is_cut_off:
             since = "its links to them broke" if self.in_step else "it was opened"
             return DiskReply(Status.ERROR, f"VDisk {self.id} has not yet heard from enough of its sisters since {since}")
-        blocked = self.index.blocks.get(tablet)
-        if blocked is not None and tablet_generation <= blocked.generation:
-            reason = (
-                f"generation {tablet_generation} of the tablet is blocked: {blocked.generation + 1} or later has been started"
-            )
-            return DiskReply(Status.BLOCKED, reason)
-        return None
+        started = self.index.blocks[tablet].generation + 1
+        reason = f"generation {tablet_generation} of the tablet is blocked: {started} or later has been started"
+        return DiskReply(Status.BLOCKED, reason)
 
     async def _record(self, items: list[MetaItem]) -> DiskReply:
         """Log items and apply them. They are logged even where they are known: an earlier copy may never have become durable."""
