@@ -21,6 +21,7 @@ from penstock.queue.sources import SourceWrite
 VERSION = 1
 
 _NOTE = Struct(">BQH")
+pack_plain = _NOTE.pack  # with VERSION, the first offset, and 0: of a note without sources
 _NUMBER = Struct(">IB")
 _SOURCE = Struct(">iqH")
 _NONE, _RISING, _CONTIGUOUS = 0, 1, 2

@@ -35,7 +35,7 @@ from penstock.queue.partition_writer import PartitionWriter
 from penstock.queue.piece import Piece
 from penstock.queue.replay import Appends, replay_appends, unkeyed_appends
 from penstock.queue.retention import expired_offset
-from penstock.queue.sources import SourceState, SourceWrite, check_source
+from penstock.queue.sources import SourceState, SourceWrite
 from penstock.queue.transaction_ends import TransactionEnds
 from penstock.queue.transactions import Aborted
 from penstock.tablet import DeleteRange, KvTablet, Request, Write
@@ -54,7 +54,7 @@ class Partition(PartitionState):
         self.damaged_bodies = self._reader.damaged  # those that readers have found so, by first offset
         self._clock = clock
         self._changing = ChangeLock(tablet, number)  # one change that moves data is in flight at a time
-        self._writer = PartitionWriter(self, self._changing)
+        self.writer = PartitionWriter(self, self._changing)
         self._sources_checked_to = b""
         self.clean = CleanState()
         self.compacting = asyncio.Lock()  # one pass at a time
@@ -111,7 +111,7 @@ class Partition(PartitionState):
     @property
     def writes_in_flight(self) -> bool:
         """Whether there are writes without an outcome."""
-        return self._writer.in_flight[0] > 0
+        return self.writer.in_flight[0] > 0
 
     async def write(self, raw: Buffer, source: SourceWrite | None = None) -> WriteResult:
         """Store a batch; it is durable when this returns. The bytes must not change until then."""
@@ -125,14 +125,7 @@ class Partition(PartitionState):
 
     def enqueue(self, batch: Batch, source: SourceWrite | None, done: WriteOutcome) -> None:
         """Queue a checked batch; `done` gets the result once it is stored."""
-        if source is not None:
-            check_source(source, batch.messages)
-        config = self.config
-        if self.tablet.stop_cause is not None:
-            self.tablet.check_open()
-        if config.limit_bytes is not None or config.limit_messages is not None:
-            self._check_limits()
-        self._writer.append(batch, source, done, config.waiting_bytes_max)
+        self.writer.enqueue(batch, source, done)
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
         """Store the marker that ends a transaction. The topic's limits do not apply: a transaction must be able to end."""
@@ -142,7 +135,7 @@ class Partition(PartitionState):
         ends, decided_by = self.ends, None
         ends.begin(batch.producer_id)
         try:
-            self._writer.append(batch, source, done)
+            self.writer.append(batch, source, done)
             result = await done
             decided_by = coordinator_epoch_of(batch.data)
         finally:
@@ -291,12 +284,12 @@ class Partition(PartitionState):
     async def roll_head(self) -> None:
         """Make a body of the head as it is, so that compaction can have it."""
         if self._head:
-            await self._writer.make_keys(roll=True)
+            await self.writer.make_keys(roll=True)
 
     async def make_keys(self) -> None:
         """Make keys of all that is in the log only."""
         if self.has_unkeyed:
-            await self._writer.make_keys()
+            await self.writer.make_keys()
 
     async def swap(self, old_bodies: Sequence[Body], new_body: Body | None, change: BodyChange) -> bool:
         """Put a body in place of some neighbours with one request. False, and nothing is done, if any of these is gone
@@ -348,10 +341,10 @@ class Partition(PartitionState):
         self.head_size += 0 if own.kind == BODY else description.data_size
         self.end_offset = max(self.end_offset, own.first_offset + own.messages)
 
-    def _check_limits(self) -> None:
+    def check_limits(self) -> None:
         """Raise PartitionFullError if what is stored and what is on its way to the disk reach a limit of the topic."""
         config = self.config
-        messages, size = self._writer.in_flight
+        messages, size = self.writer.in_flight
         size += self.size
         messages += self.message_count
         if config.limit_bytes is not None and size >= config.limit_bytes:

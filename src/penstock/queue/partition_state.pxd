@@ -3,6 +3,7 @@
 cimport cython
 
 from penstock.queue.partition_append cimport PartitionAppend
+from penstock.queue.probe cimport QueueProbe
 from penstock.queue.tail cimport Tail
 
 
@@ -11,6 +12,9 @@ cdef class PartitionState:
     cdef public Py_ssize_t number
     cdef public object config
     cdef public Py_ssize_t watermark
+    cdef public Py_ssize_t batch_bytes_max
+    cdef public Py_ssize_t waiting_bytes_max
+    cdef public bint has_limits
     cdef public object _reader
     cdef public Py_ssize_t start_offset
     cdef public Py_ssize_t end_offset
@@ -31,7 +35,7 @@ cdef class PartitionState:
     cdef public object _epochs
     cdef public object origins
     cdef public object arrivals
-    cdef public object probe
+    cdef public QueueProbe probe
 
     @cython.locals(messages=Py_ssize_t, tail=Tail)
     cpdef apply(self, PartitionAppend added)

@@ -129,6 +129,9 @@ class PartitionState:
     def configure(self, config: PartitionConfig) -> None:
         """Apply a configuration of the topic."""
         self.config = config
+        self.batch_bytes_max = config.batch_bytes_max
+        self.waiting_bytes_max = config.waiting_bytes_max
+        self.has_limits = config.limit_bytes is not None or config.limit_messages is not None
         self.watermark = watermark_for(config.low_watermark, config.body_bytes)  # at how many bytes the head becomes a body
 
     @property

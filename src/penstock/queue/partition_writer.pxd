@@ -24,7 +24,10 @@ cdef class PartitionWriter:
     cdef public bint _rolls
     cdef public bint makes_room
 
-    cpdef append(self, object batch, object source, object outcome, object bytes_max=*)
+    @cython.locals(partition=PartitionState)
+    cpdef enqueue(self, object batch, object source, object outcome)
+    @cython.locals(size=Py_ssize_t)
+    cpdef append(self, object batch, object source, object outcome, Py_ssize_t bytes_max=*)
     @cython.locals(added=PartitionAppend, partition=PartitionState)
     cpdef bint compose(self, LogDraft draft) except? -1
     @cython.locals(added=PartitionAppend, partition=PartitionState)

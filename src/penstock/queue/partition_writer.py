@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import OutOfSpaceError, PenstockError, UnavailableError
 from penstock.core.record_format import TRANSACTIONAL
-from penstock.queue.append_note import pack_note
+from penstock.queue.append_note import VERSION as NOTE_VERSION
+from penstock.queue.append_note import pack_note, pack_plain
 from penstock.queue.batch import Batch
 from penstock.queue.change_lock import ChangeLock
 from penstock.queue.errors import PartitionFullError, SequenceError, WriteQueueFullError
 from penstock.queue.partition_append import PartitionAppend, WriteOutcome, WriteResult
-from penstock.queue.sources import SourceWrite, known_offset
+from penstock.queue.sources import SourceWrite, check_source, known_offset
 
 if TYPE_CHECKING:
     from penstock.queue.partition import Partition
     from penstock.tablet import Draft
 
 ENTRY_BYTES_MAX = 16 << 20  # of a partition in one entry of the log
+NO_LIMIT = 1 << 62
 APPEND_BYTES_MAX = 64 << 10  # from here on the data is written to a blob at once, not to the log
 
 Write = tuple[Batch, SourceWrite | None, WriteOutcome]
@@ -85,12 +86,24 @@ class PartitionWriter:
             )
         self._resume_at = None
 
-    def append(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome, bytes_max: float = inf) -> None:
+    def enqueue(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome) -> None:
+        """Write a checked batch as `append` does, within the limits of the topic. PartitionFullError if it is over them, and what
+        has stopped the tablet if it does not run any more."""
+        partition = self._partition
+        if source is not None:
+            check_source(source, batch.messages)
+        if partition.tablet.stop_cause is not None:
+            partition.tablet.check_open()
+        if partition.has_limits:
+            partition.check_limits()
+        self.append(batch, source, outcome, partition.waiting_bytes_max)
+
+    def append(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome, bytes_max: int = NO_LIMIT) -> None:
         """Write a checked batch after all that came before it; `outcome` is told when it is durable. WriteQueueFullError if more
         than `bytes_max` would wait."""
         size = len(batch.data)
         if self._resume_at is not None or self._held_bytes + size > bytes_max:
-            self._admit(size, int(bytes_max))
+            self._admit(size, bytes_max)
         self._waiting.append((batch, source, outcome))
         self._held_bytes += size
         self._held_messages += batch.messages
@@ -131,7 +144,10 @@ class PartitionWriter:
                 draft.execute(commands)
         elif has_work := bool(added.size):
             data = added.joined = added.data()
-            draft.appends.append((partition.number, pack_note(added.first_offset, added.named_sources), data))
+            sources = added.named_sources
+            # As `pack_note` does, without a call of a Python function for every entry.
+            note = pack_note(added.first_offset, sources) if sources else pack_plain(NOTE_VERSION, added.first_offset, 0)
+            draft.appends.append((partition.number, note, data))
         self._current = added
         self._composing = []
         if has_work:
