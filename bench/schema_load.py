@@ -22,7 +22,7 @@ from bench.measure import Row, Setting, limit_row
 from bench.million import resident_mb
 from penstock.blob import BlobStorage, Erasure, GroupConfig
 from penstock.broker import Broker, BrokerOptions
-from penstock.broker.intake import Route
+from penstock.broker.route import Route
 from penstock.broker.schema_registry import OwnSchemaPartition, SchemaRegistry, SchemaValue, prepare_log, schemas_topic
 from penstock.broker.schema_registry.records import SCHEMA, RecordKey, unpack_schema
 from penstock.core.clock import SystemClock
@@ -75,7 +75,7 @@ async def fill(broker: Broker, subjects: int) -> dict[str, float]:
     await prepare_log(broker)
     topic = schemas_topic(broker)
     assert topic is not None, "it was created"
-    route = Route.to(topic, broker.partition(topic, 0))
+    route = Route(topic, broker.partition(topic, 0))
     loop = asyncio.get_running_loop()
     now_ms = int(time.time() * 1000)
     stored: list[asyncio.Future[WriteResult]] = []

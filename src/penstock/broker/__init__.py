@@ -26,7 +26,6 @@ from penstock.broker.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from penstock.broker.intake import Route
 from penstock.broker.internal_log import InternalLog
 from penstock.broker.internal_topics import (
     DEPLOYMENTS_TOPIC,
@@ -41,6 +40,7 @@ from penstock.broker.other_nodes import LedNodes, OtherNodes
 from penstock.broker.partition_broker import PartitionBroker, Produced
 from penstock.broker.partition_status import PartitionStatus
 from penstock.broker.probe import BrokerReading, GroupCount
+from penstock.broker.route import Route
 from penstock.broker.schema_rules import RefusedRecordsError
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
 from penstock.broker.system_tablet import SystemTablet

@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from penstock.blob import Buffer
 from penstock.broker.errors import InvalidTimestampError
+from penstock.broker.route import Route
 from penstock.broker.schema_rules import AllowedIds, MissingChecksError, SchemaIds, SchemaRule, UnknownSchemaError
-from penstock.broker.timestamps import TimestampLimits
-from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.record_compression import GZIP, NONE
@@ -39,8 +38,6 @@ from penstock.queue import (
     plain_records_of,
     producer_source,
     recompressed,
-    with_append_time,
-    with_latest_time,
 )
 from penstock.schemas import ValueCheck
 
@@ -52,57 +49,6 @@ RECORDS_IN_PLACE = RECORDS_MAX
 PACKED_BYTES_IN_PLACE = 8 << 10
 GZIP_BYTES_IN_PLACE = 2 << 10
 PLAIN_BYTES_IN_PLACE = 64 << 10
-
-
-class Route(NamedTuple):
-    """A partition that is served now, and its topic."""
-
-    topic: Topic
-    partition: Partition
-    uses_append_time: bool
-    codec: int | None  # what batches are compressed with when they are stored; None: what they are sent in
-    codec_level: int | None  # how much recompressed batches are; None: the default of the codec
-    limits: TimestampLimits | None  # of what producers say of the time; None if it may be anything
-    needs_keys: bool  # a message without a key is refused
-    shows_own_headers: bool  # those of other gateways are for Kafka's clients as well
-    epoch: int  # the leader epoch
-    schema_rule: SchemaRule | None  # which schemas messages must name
-
-    @classmethod
-    def to(cls, topic: Topic, partition: Partition) -> Route:
-        """The way to a partition, as the topic's configuration has it now."""
-        config = topic.config
-        return cls(
-            topic,
-            partition,
-            config.uses_append_time,
-            config.codec,
-            config.codec_level,
-            config.timestamp_limits,
-            config.is_compacted,
-            config.shows_own_headers,
-            partition.epoch,
-            config.schema_rule,
-        )
-
-    def must_recompress(self, batch: Batch) -> bool:
-        """Whether a batch is stored in another compression than it came in."""
-        return self.codec is not None and batch.codec != self.codec
-
-    def must_look(self, batch: Batch) -> bool:
-        """Whether the records of a batch must be decoded, whichever producer sent it."""
-        return self.needs_keys or self.schema_rule is not None or self.must_recompress(batch)
-
-    def stamped(self, batch: Batch, times: TimeRange, now_ms: int) -> Batch:
-        """A batch whose records are of these times as it is stored now. InvalidTimestampError if they are out of bounds."""
-        if self.limits is not None:
-            self.limits.check(times, now_ms)
-        if self.uses_append_time:
-            return check_batch(with_append_time(batch.data, now_ms), self.partition.config.batch_bytes_max)
-        if times.latest_ms != batch.max_timestamp:
-            # As Kafka does: retention and searches by time go by what the header says.
-            return check_batch(with_latest_time(batch.data, times.latest_ms), self.partition.config.batch_bytes_max)
-        return batch
 
 
 class _Examination(NamedTuple):
@@ -187,27 +133,13 @@ class Intake:
     """Takes batches for all partitions of a broker."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self.clock = clock
         self.schema_ids: SchemaIds | None = None  # set where there is a registry
-        self._lanes: dict[Partition, deque[_Entry]] = {}  # of partitions that have a batch in a thread
+        self.lanes: dict[Partition, deque[_Entry]] = {}  # of partitions that have a batch in a thread
 
     def begin_parsed(self, route: Route, batch: ProducedBatch) -> int:
-        """Takes a batch of a client that a kernel has parsed; it is told of its outcome itself. See `Broker.begin_produce`.
-
-        This is the way of most batches, and the shortest; others go the way of those that are not parsed."""
-        partition = route.partition
-        limits = route.limits
-        is_plain = (
-            batch.is_checked
-            and batch.latest_ms == batch.max_timestamp
-            and not (route.codec or route.uses_append_time or self._lanes)
-            and not (route.needs_keys and batch.keyless >= 0)
-            and len(batch.data) <= partition.config.batch_bytes_max
-        )
-        if is_plain and limits is not None:
-            now_ms = int(self._clock.wall() * 1000)
-            is_plain = batch.latest_ms - now_ms <= limits.after_ms and now_ms - batch.earliest_ms <= limits.before_ms
-        if not is_plain:
+        """Takes a batch of a client that a kernel has parsed; it is told of its outcome itself. See `Broker.begin_produce`."""
+        if self.lanes or not route.is_plain(batch, self.clock):
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         if route.schema_rule is not None:
             # The ids of the topic are mostly known, and right: then this is the only call.
@@ -222,8 +154,7 @@ class Intake:
                 or find_unknown(batch.data, HEADER_SIZE, batch.messages, kept[1].value, False, -1)[0] >= 0
             ):
                 return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
-        taken: Any = batch  # it has all that a Batch has
-        partition.enqueue(taken, None if batch.producer_id < 0 else producer_source(taken), batch)
+        route.enqueue(batch)
         return -1
 
     def begin(
@@ -239,14 +170,14 @@ class Intake:
         """See `Broker.begin_produce`."""
         partition = route.partition
         batch = check_batch(raw, partition.config.batch_bytes_max)
-        now_ms = int(self._clock.wall() * 1000) if route.uses_append_time or route.limits is not None else -1
+        now_ms = int(self.clock.wall() * 1000) if route.uses_append_time or route.limits is not None else -1
         append_time_ms = now_ms if route.uses_append_time else -1
         allowed_ids = None if route.schema_rule is None else self._allowed_ids(route, route.schema_rule)
         checks = self._checks(route.schema_rule)
         if from_client:
             check_header(batch)
             # As with `begin_parsed`, a short way for what most batches are.
-            is_short = not (batch.attributes & CODEC_MASK or route.codec or self._lanes) and batch.messages <= RECORDS_IN_PLACE
+            is_short = not (batch.attributes & CODEC_MASK or route.codec or self.lanes) and batch.messages <= RECORDS_IN_PLACE
             if is_short and allowed_ids is None:
                 times = check_plain_records(batch, batch.data, HEADER_SIZE, needs_keys=route.needs_keys)
                 batch = route.stamped(batch, times, now_ms)
@@ -265,7 +196,7 @@ class Intake:
                 raise
             self._examine_later(partition, self._examine_caught_up(examination), _Entry(outcome, source, admit))
             return append_time_ms
-        lane = self._lanes.get(partition)
+        lane = self.lanes.get(partition)
         if lane is None:
             partition.enqueue(batch, source or producer_source(batch), outcome)
         else:
@@ -320,7 +251,7 @@ class Intake:
         return await run_in_thread(_threads(), examination._replace(checks=checks).run)
 
     def _examine_later(self, partition: Partition, examining: Coroutine[Any, Any, Batch], entry: _Entry) -> None:
-        self._lanes.setdefault(partition, deque()).append(entry)
+        self.lanes.setdefault(partition, deque()).append(entry)
         work = entry.work = asyncio.create_task(examining, name="examine-batch")
 
         def done(work: asyncio.Future[Batch]) -> None:
@@ -337,11 +268,11 @@ class Intake:
 
     def _advance(self, partition: Partition) -> None:
         """Queue what is ready at the front of a partition's lane."""
-        lane = self._lanes[partition]
+        lane = self.lanes[partition]
         while lane and (lane[0].batch is not None or lane[0].error is not None):
             lane.popleft().finish(partition)
         if not lane:
-            del self._lanes[partition]
+            del self.lanes[partition]
 
 
 def check_header(batch: Batch) -> None:

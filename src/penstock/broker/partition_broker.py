@@ -19,12 +19,13 @@ from penstock.broker.dynamic_config import PREFIX as DYNAMIC_CONFIG
 from penstock.broker.dynamic_config import DynamicConfig
 from penstock.broker.errors import PartitionElsewhereError, PartitionUnavailableError, UnknownTopicError
 from penstock.broker.head_limit import HeadLimit
-from penstock.broker.intake import Intake, Route
+from penstock.broker.intake import Intake
 from penstock.broker.internal_topics import check_not_internal
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import OtherNodes
 from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA, Quotas
 from penstock.broker.retention import NeededFrom, Retention
+from penstock.broker.route import Route
 from penstock.broker.sign_in import SignIn
 from penstock.broker.system_tablet import TableTablet
 from penstock.broker.tablets import Tablets
@@ -118,7 +119,7 @@ class PartitionBroker:
             catalog = self.catalog
             known_topic = catalog.topic(topic) if isinstance(topic, str) else catalog.topic_by_id(UUID(bytes=topic))
             check_not_internal(known_topic.name)
-            route = Route.to(known_topic, self.partition(known_topic, number))
+            route = Route(known_topic, self.partition(known_topic, number))
             self.routes[topic, number] = route
         return route
 
@@ -139,7 +140,7 @@ class PartitionBroker:
         """Store one batch in a partition; it is durable when this returns. Duplicates of an idempotent producer are dropped."""
         partition = self.partition(topic, number)
         stored: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
-        append_time_ms = self.begin_produce(Route.to(topic, partition), raw, stored)
+        append_time_ms = self.begin_produce(Route(topic, partition), raw, stored)
         result = await stored
         return Produced(result.base_offset, append_time_ms, partition.start_offset, result.duplicate)
 

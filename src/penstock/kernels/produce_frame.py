@@ -90,27 +90,6 @@ def _put_varint(out: bytearray, at: cython.Py_ssize_t, number: cython.longlong) 
 class ProduceFrame:
     """One Produce request: its batches while they are in flight, then its reply."""
 
-    version = cython.declare(cython.longlong, visibility="readonly")
-    correlation_id = cython.declare(cython.longlong, visibility="readonly")
-    client_id = cython.declare(object, visibility="readonly")
-    acks = cython.declare(cython.longlong, visibility="readonly")
-    timeout_ms = cython.declare(cython.longlong, visibility="readonly")
-    batches = cython.declare(list, visibility="public")
-    throttle_time_ms = cython.declare(cython.longlong, visibility="public")
-    has_errors = cython.declare(cython.bint, visibility="readonly")  # whether a batch has an error, or an error code
-    has_views = cython.declare(cython.bint, visibility="readonly")  # whether a batch is a view of the frame
-    is_done = cython.declare(cython.bint, visibility="readonly")  # whether it is answered
-    # For its owner, here because setting them in each new object takes longer.
-    is_refused = cython.declare(cython.bint, visibility="public")
-    must_close = cython.declare(cython.bint, visibility="public")
-    span = cython.declare(object, visibility="public")
-    _buffers: list
-    _size: cython.Py_ssize_t
-    _is_flexible: cython.bint
-    _left: cython.Py_ssize_t
-    _at: cython.Py_ssize_t  # where parsing has come to; -1 if the request is not of the common shape
-    _end: cython.Py_ssize_t
-
     def parse(self, buffer: bytearray, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
         """Returns whether these bytes are a request of the common shape. Otherwise this object is of no use."""
         count: cython.longlong
@@ -342,32 +321,6 @@ class ProducedBatch:
 
     It is a batch as partitions take them, and told of its outcome as a future is.
     """
-
-    topic = cython.declare(object, visibility="readonly")  # its name, or its id of 16 bytes
-    index = cython.declare(cython.longlong, visibility="readonly")
-    data = cython.declare(object, visibility="readonly")
-    attributes = cython.declare(cython.longlong, visibility="readonly")
-    messages = cython.declare(cython.longlong, visibility="readonly")
-    base_timestamp = cython.declare(cython.longlong, visibility="readonly")
-    max_timestamp = cython.declare(cython.longlong, visibility="readonly")
-    producer_id = cython.declare(cython.longlong, visibility="readonly")
-    producer_epoch = cython.declare(cython.longlong, visibility="readonly")
-    base_sequence = cython.declare(cython.longlong, visibility="readonly")
-    base_offset = cython.declare(cython.longlong, visibility="readonly")  # as it came, which is 0; then where it is stored
-    is_checked = cython.declare(cython.bint, visibility="readonly")  # passed all checks of header and records; then it has:
-    earliest_ms = cython.declare(cython.longlong, visibility="readonly")
-    latest_ms = cython.declare(cython.longlong, visibility="readonly")
-    keyless = cython.declare(cython.longlong, visibility="readonly")  # its first record without a key; -1 if all have one
-    partition = cython.declare(object, visibility="public")  # which stores it
-    is_settled = cython.declare(cython.bint, visibility="readonly")
-    error = cython.declare(object, visibility="readonly")
-    error_code = cython.declare(cython.longlong, visibility="public")
-    error_message = cython.declare(object, visibility="public")
-    log_append_time_ms = cython.declare(cython.longlong, visibility="public")
-    log_start_offset = cython.declare(cython.longlong, visibility="readonly")
-    # How many batches the request has for the topic, if this is the first of them.
-    partitions = cython.declare(cython.longlong, visibility="readonly")
-    request: ProduceFrame
 
     @property
     def codec(self) -> cython.longlong:

@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol
 from penstock.blob import Buffer
 from penstock.broker.broker import Broker
 from penstock.broker.errors import UnknownTopicError
-from penstock.broker.intake import Route
 from penstock.broker.internal_topics import SCHEMAS_TOPIC, internal_config
 from penstock.broker.partition_broker import PartitionBroker
+from penstock.broker.route import Route
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import UnavailableError
@@ -121,5 +121,5 @@ async def append_log(broker: PartitionBroker, batch: bytes, end_offset: int) -> 
     if partition.end_offset != end_offset or partition.writes_in_flight:
         raise LogChangedError(f"{SCHEMAS_TOPIC} ends at offset {partition.end_offset} by now, not at {end_offset}")
     stored: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
-    broker.begin_produce(Route.to(topic, partition), batch, stored)
+    broker.begin_produce(Route(topic, partition), batch, stored)
     await stored

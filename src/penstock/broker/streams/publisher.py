@@ -15,7 +15,7 @@ from penstock.broker.streams.sequencer import MessagePlace, PendingWrite, Sequen
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.intake import Route
+    from penstock.broker.route import Route
 
 GATHERED_MESSAGES_MAX: Final = 64  # to read one of them, those before it are gone over
 GATHERED_BYTES_MAX: Final = 64 << 10

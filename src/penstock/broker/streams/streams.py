@@ -42,7 +42,7 @@ from penstock.queue import Partition
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.intake import Route
+    from penstock.broker.route import Route
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from penstock.broker.topic_config import TopicConfig
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.intake import Route
+    from penstock.broker.route import Route
 
 SUBJECT_BATCH_BYTES_MAX: Final = (2 << 20) + (64 << 10)
 SUBJECTS_A_TURN: Final = 1000

@@ -45,7 +45,7 @@ class RowWriter:
         raw = make_row_batch(rows, weights.add(partition, weight), int(self._clock.wall() * 1000), writer)
         try:
             if source is None:
-                self._broker.begin_produce(Route.to(topic, partition), raw, stored)
+                self._broker.begin_produce(Route(topic, partition), raw, stored)
             else:
                 partition.enqueue(check_batch(raw, partition.config.batch_bytes_max), source, stored)
         except PenstockError:

@@ -331,7 +331,7 @@ def _look_at(call: FetchCall, part: FetchedPartition) -> None:
             part.fail(code)
             return
         is_internal = topic.name in INTERNAL_TOPICS
-        route = Route.to(topic, partition) if is_internal else node.broker.route(part.topic, part.index)
+        route = Route(topic, partition) if is_internal else node.broker.route(part.topic, part.index)
         if not part.look(route, call.is_committed):
             span = f"{partition.start_offset}..{partition.end_offset}"
             raise OffsetOutOfRangeError(f"offset {part.offset} is not within {span}")
