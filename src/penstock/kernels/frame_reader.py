@@ -46,17 +46,6 @@ class FrameTooLargeError(InvalidRequestError):
 class FrameReader:
     """Receives bytes and cuts them into frames. Pure."""
 
-    buffer = cython.declare(bytearray, visibility="readonly")
-    begin = cython.declare(cython.Py_ssize_t, visibility="readonly")  # of the frame that `find` has found
-    end = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    api_key = cython.declare(cython.longlong, visibility="readonly")  # of that frame; -1 if it is too short to have one
-    _view: object
-    _frame_max: cython.longlong
-    _size: cython.Py_ssize_t
-    _start: cython.Py_ssize_t
-    _stop: cython.Py_ssize_t
-    _is_shared: cython.bint
-
     def __init__(self, frame_bytes_max: cython.longlong) -> None:
         self._frame_max = frame_bytes_max
         self._size = BUFFER_FIRST
@@ -101,11 +90,17 @@ class FrameReader:
                 self._renew(held, wanted)
         return self._view if self._stop == 0 else self._view[self._stop :]
 
-    def received(self, count: cython.Py_ssize_t) -> None:
-        """Counts bytes that were received into `space`."""
+    def received(self, count: cython.Py_ssize_t) -> cython.bint:
+        """Counts bytes that were received into `space`. Returns whether they are the first of a frame."""
+        is_first: cython.bint = self._stop == self._start
         self._stop += count
         if self._stop == len(self.buffer) and self._size < _BUFFER_MAX:
             self._size *= 2
+        return is_first
+
+    def fits(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Returns whether the buffer is of this size, and the next frame, as far as it is known, not larger."""
+        return len(self.buffer) == size and self._wanted() <= size
 
     def find(self) -> cython.bint:
         """Returns whether the next frame is complete; it stays the next until `take`. Raises FrameTooLargeError."""

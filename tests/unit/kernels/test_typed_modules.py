@@ -10,17 +10,27 @@ import pytest
 
 from tests.typed_modules import typed_modules
 
+SOURCE = Path(__file__).resolve().parents[3] / "src"
 _CLASS = re.compile(r"^cdef class (\w+)(?:\((\w+)\))?:\n((?:    .*\n|\n)*)", re.MULTILINE)
+_IMPORT = r"^from (\S+) cimport .*\b{}\b"
 _ATTRIBUTE = re.compile(r"^    cdef public .* (\w+)$", re.MULTILINE)
 
 
 def _declared(types: Path) -> dict[str, set[str]]:
     """Attributes of each class, those of a base in the same or another module included."""
     found: dict[str, set[str]] = {}
-    for name, base, body in _CLASS.findall(types.read_text(encoding="utf-8")):
-        inherited = set() if not base else found.get(base) or _declared(types.with_name(f"{base.lower()}.pxd"))[base]
+    text = types.read_text(encoding="utf-8")
+    for name, base, body in _CLASS.findall(text):
+        inherited = set() if not base else found.get(base) or _declared(_module_of(base, text))[base]
         found[name] = inherited | set(_ATTRIBUTE.findall(body))
     return found
+
+
+def _module_of(name: str, text: str) -> Path:
+    """The .pxd that another one has this class from."""
+    imported = re.search(_IMPORT.format(name), text, re.MULTILINE)
+    assert imported is not None
+    return SOURCE / f"{imported[1].replace('.', '/')}.pxd"
 
 
 def _assigned(kind: ast.ClassDef) -> set[str]:

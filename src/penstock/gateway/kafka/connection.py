@@ -33,8 +33,8 @@ BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is f
 CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH, keys.OFFSET_COMMIT})
 
 
-class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection."""
+class RequestPipeline:
+    """The requests of one connection and their responses. `Connection` is this as a protocol of the event loop."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -47,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max = node.options.frame_bytes_max
         # A client that is not authenticated may send small frames only.
         self._reader = FrameReader(frame_bytes_max if self.sasl is None else min(frame_bytes_max, TOKEN_BYTES_MAX))
-        self.get_buffer = self._reader.space  # type: ignore[method-assign] # the transport calls the kernel, not a function of ours
+        self.get_buffer = self._reader.space  # the transport calls the kernel, not a function of ours
         self._transport: asyncio.Transport
         self._files: FileSender | None = None
         self._calls: deque[AnyCall] = deque()  # started, and their responses not sent, in order
@@ -107,10 +107,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.active_at = now = self._clock.monotonic()
-        reader = self._reader
-        if not reader.pending:
+        if self._reader.received(nbytes):
             self._frame_since = now
-        reader.received(nbytes)
         self._proceed()
 
     def eof_received(self) -> bool:
@@ -157,7 +155,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def finished(self, call: AnyCall) -> None:
         """Called by a request when it has its response."""
-        self._probe.finished(call, self._clock.monotonic())
+        now = self._clock.monotonic()
+        if isinstance(call, PlainProduce) and not call.has_errors and call.span is None:
+            self._probe.produced(now - call.began)
+        else:
+            self._probe.finished(call, now)
         if self._is_closed:
             return
         self._running -= 1
@@ -173,7 +175,8 @@ class Connection(asyncio.BufferedProtocol):
         if is_alone and not (call.must_close or call.has_files or self._finishing or self._transport.is_closing()):
             # No other response can go along with this one, and no request waits for it.
             self._calls.clear()
-            self._write(*call.encode(), call.size)
+            buffers, size = call.encode()
+            self._write(buffers, size, call.size, now)
         else:
             self._flush_due = True
             self._loop.call_soon(self._flush_soon)
@@ -222,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._stop_reading()
                     return
                 self._start(reader)
-            if self._is_reading and reader.capacity == self._buffer_bytes and reader.wanted <= self._buffer_bytes:
+            if self._is_reading and reader.fits(self._buffer_bytes):
                 return
             if self._may_read():
                 if not self._is_reading:
@@ -273,13 +276,14 @@ class Connection(asyncio.BufferedProtocol):
         cost = reader.end - reader.begin + SIZE_BYTES
         call: AnyCall
         if reader.api_key == keys.PRODUCE and self.sasl is None:
-            call = PlainProduce()
-            call.node = self._node
-            call.peer = self
-            call.cost = cost
-            call.began = self.active_at
-            if call.parse(reader.buffer, reader.begin, reader.end) and (self._node.access is None or call.is_allowed()):
-                reader.take(call.has_views)
+            produce = call = PlainProduce()
+            produce.node = self._node
+            produce.peer = self
+            produce.cost = cost
+            produce.began = self.active_at
+            is_plain = produce.parse(reader.buffer, reader.begin, reader.end)
+            if is_plain and (self._node.access is None or produce.is_allowed()):
+                reader.take(produce.has_views)
             else:
                 call = self._call(reader, cost)
         elif reader.api_key == keys.FETCH and self.sasl is None:
@@ -367,11 +371,11 @@ class Connection(asyncio.BufferedProtocol):
             buffers += reply
             size += reply_size
             counted += call.size
-        self._write(buffers, size, counted)
+        self._write(buffers, size, counted, self._clock.monotonic())
 
-    def _write(self, buffers: list[Any], size: int, counted: int) -> None:
+    def _write(self, buffers: list[Any], size: int, counted: int, now: float) -> None:
         """Passes responses of `size` bytes to the transport, of which `counted` bytes are held until they are sent."""
-        self.active_at = self._clock.monotonic()
+        self.active_at = now
         if not size:
             return
         self._probe.bytes_out += size
@@ -431,3 +435,8 @@ class Connection(asyncio.BufferedProtocol):
         for call in self._calls:
             if call.poll is not None and not call.poll.done():
                 call.poll.set_result(None)
+
+
+class Connection(RequestPipeline, asyncio.BufferedProtocol):
+    """The protocol of one connection. A class of its own, because event loops ask for the class of a protocol, and a compiled
+    class has no such base."""

@@ -44,7 +44,7 @@ from penstock.kafka.protocol.cluster import ApiVersion, ApiVersionsRequest
 from penstock.kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.connection import RequestPipeline
     from penstock.gateway.kafka.node import Node
 
 log = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ def token_request(frame: memoryview) -> Request:
     return request
 
 
-CALLS: Final[dict[int, Callable[[Request, int, Node, Connection], Call | FetchCall]]] = {
+CALLS: Final[dict[int, Callable[[Request, int, Node, RequestPipeline], Call | FetchCall]]] = {
     keys.PRODUCE: produce.ProduceCall,
     keys.FETCH: FetchCall.of,
     keys.API_VERSIONS: ApiVersionsCall,

@@ -18,7 +18,7 @@ from penstock.gateway.kafka.probe import KafkaProbe
 from penstock.gateway.kafka.security.sasl import SaslExchange
 
 if TYPE_CHECKING:
-    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.connection import RequestPipeline
 
 
 OtherListeners = Callable[[], Mapping[str, str]]
@@ -56,7 +56,7 @@ class Node:
         self.memory = MemoryBudget(options.memory_bytes_max)
         self.probe = KafkaProbe()
         self.sessions = FetchSessions(options.fetch_sessions_max, options.fetch_session_idle_s)
-        self.connections: set[Connection] = set()
+        self.connections: set[RequestPipeline] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.confirmations = broker.tablets.storage.confirmations  # None: no other node may take over
         self.waiting: set[asyncio.Task[None]] = set()  # forwarded requests that are answered when other clients have come

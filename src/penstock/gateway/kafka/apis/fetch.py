@@ -30,7 +30,7 @@ from penstock.queue import OffsetOutOfRangeError, UnsupportedCodecError
 
 if TYPE_CHECKING:
     from penstock.broker.quotas import RateLimit
-    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.connection import RequestPipeline
     from penstock.gateway.kafka.node import Node
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ ZSTD_FROM = 10
 
 
 class FetchCall(FetchFrame, Caller):
-    """A Fetch request in flight, as `Call` is for others. `Connection` fills it in: that is a call less for every request."""
+    """A Fetch request in flight, as `Call` is for others. `RequestPipeline` fills it in, which is a call less."""
 
     __slots__ = (
         "_bytes_max",
@@ -60,13 +60,13 @@ class FetchCall(FetchFrame, Caller):
     api_key: Final = keys.FETCH
 
     node: Node
-    peer: Connection
+    peer: RequestPipeline
     cost: int
     began: float
     _timer: asyncio.TimerHandle
 
     @classmethod
-    def of(cls, request: Request, cost: int, node: Node, peer: Connection) -> FetchCall:
+    def of(cls, request: Request, cost: int, node: Node, peer: RequestPipeline) -> FetchCall:
         """The call for a request that the codecs of the protocol have decoded."""
         call = cls()
         call.begin()

@@ -5,7 +5,7 @@ What a kernel does not parse, `produce` serves: transactions, and requests that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from penstock.broker import Operation, UnknownTopicError
 from penstock.broker.quotas import PRODUCE_QUOTA
@@ -20,23 +20,23 @@ from penstock.kafka.protocol.produce import PartitionProduceResponse, ProduceRes
 from penstock.kernels.produce_frame import ProducedBatch, ProduceFrame
 
 if TYPE_CHECKING:
-    from penstock.gateway.kafka.connection import Connection
+    from penstock.gateway.kafka.connection import RequestPipeline
     from penstock.gateway.kafka.node import Node
 
 
 class PlainProduce(ProduceFrame, Caller):
-    """A Produce request in flight, as `Call` is for others. `Connection` fills it in: that is a call less for every request."""
+    """A Produce request in flight, as `Call` is for others. `RequestPipeline` fills it in, which is a call less."""
 
     __slots__ = ("_deadline", "began", "cost", "node", "peer")
 
-    api_key: Final = keys.PRODUCE
-    has_files: Final = False
-    poll: Final = None
-    size: Final = 0
-    waited_s: Final = 0.0
+    api_key = keys.PRODUCE
+    has_files = False
+    poll = None
+    size = 0
+    waited_s = 0.0
 
     node: Node
-    peer: Connection
+    peer: RequestPipeline
     cost: int
     began: float
 
@@ -111,7 +111,8 @@ class PlainProduce(ProduceFrame, Caller):
         elif any(record_errors_of(batch.error) or batch.error_code in HINTED for batch in self.batches):
             response = self._response()
             add_hints(self.node, response)
-            self.answer(*encode_response(keys.PRODUCE, self.version, self.correlation_id, response))
+            buffers, size = encode_response(keys.PRODUCE, self.version, self.correlation_id, response)
+            self.answer(buffers, size)
         else:
             self.answer()
 
