@@ -33,6 +33,7 @@ CHANGES: tuple[Change, ...] = (
     (b"large", Chain(b"its head", (BlobRef(BLOB, 0x21, 0x22), b"bytes kept in the log", BlobRef(BLOB, 0, 0x0617181)))),
 )
 ENTRY = LogEntry((3, 0x44), (5, 6), (7, 8), SnapshotMark((9, 10), (11, 12), (PAGE, PAGE._replace(cookie=1))), CHANGES)
+ABORTED_RUN = LogEntry((3, 0x44), range(0x01020304, 0x05060708), changes=CHANGES)
 APPENDS = LogEntry(appends=(Append(0x01020304, b"its note", b"batches"), Append(5, b"", b"")))
 EVERYTHING = ENTRY._replace(appends=APPENDS.appends)
 NAMED: list[NamedSource] = [
@@ -92,6 +93,7 @@ FORMATS: dict[str, Callable[[], bytes]] = {
     "kv_log_entry_empty": lambda: bytes(encode_entry(LogEntry())),
     "kv_log_entry_appends": lambda: bytes(encode_entry(APPENDS)),
     "kv_log_entry_everything": lambda: bytes(encode_entry(EVERYTHING)),
+    "kv_log_entry_aborted_run": lambda: bytes(encode_entry(ABORTED_RUN)),
     "queue_append_note": lambda: pack_note(0x0102030405060708, NAMED),
     "kv_snapshot_page": lambda: encode_page(CHANGES),
     "queue_body_key": BODY_KEY.pack,
@@ -124,6 +126,7 @@ def test_a_log_entry_and_a_page_are_read_back() -> None:
     assert decode_entry(_pinned("kv_log_entry_empty"), (1, 1)) == LogEntry()
     assert decode_entry(_pinned("kv_log_entry_appends"), (1, 1)) == APPENDS
     assert decode_entry(_pinned("kv_log_entry_everything"), (1, 1)) == EVERYTHING
+    assert decode_entry(_pinned("kv_log_entry_aborted_run"), (1, 1)) == ABORTED_RUN
     assert decode_page(_pinned("kv_snapshot_page"), "page") == list(CHANGES)
 
 

@@ -144,7 +144,8 @@ def _holes(start: Place, log: dict[Place, LogEntry]) -> list[str]:
     for place, entry in log.items():
         generation, step = place
         first = before[1] + 1 if generation == before[0] else 1
-        lacking = [number for number in range(first, step) if number not in entry.aborted]
+        aborted = entry.aborted if isinstance(entry.aborted, range) else frozenset(entry.aborted)
+        lacking = [number for number in range(first, step) if number not in aborted]
         if lacking:
             missed.append(f"log entries {generation}:{lacking[0]} to {generation}:{lacking[-1]} are not there")
         if generation != before[0] and entry.boot != before:

@@ -49,10 +49,11 @@ class Garbage:
             else:
                 self._dead_young += 1
 
-    def abandoned(self, blobs: list[BlobId]) -> None:
-        """Note blobs that may have been written for aborted entries; they are deleted once the barrier has passed them."""
-        self._dead_young += len(blobs)
-        self.dead_bytes += sum(blob.size for blob in blobs)
+    def abandoned(self, blobs: int, size: int) -> None:
+        """Note how many blobs, with how many bytes, aborted entries may have left; they are deleted once the barrier has passed
+        them."""
+        self._dead_young += blobs
+        self.dead_bytes += size
 
     async def find_leftovers(self, live: Iterable[BlobId]) -> Status:
         """After a start: whatever earlier generations stored that no key refers to is dead."""

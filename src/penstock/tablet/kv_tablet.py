@@ -246,15 +246,15 @@ class KvTablet:
             self._maintenance_due.set()
             self.sequencer.stop(cause)
 
-    def _note_settled(self, born: list[BlobId], dead: list[BlobId], abandoned: list[BlobId]) -> None:
+    def _note_settled(self, born: list[BlobId], dead: list[BlobId], abandoned: tuple[int, int]) -> None:
         """An entry is durable: account for its blobs, and see whether a snapshot or a collection is due."""
         garbage = self._garbage
         for blob in born:
             garbage.born(blob)
         if dead:
             garbage.died(dead)
-        if abandoned:
-            garbage.abandoned(abandoned)
+        if abandoned[0]:
+            garbage.abandoned(*abandoned)
         if self._is_snapshot_due() or (garbage.waiting and (not self._maintenance_timed or self._is_garbage_due())):
             self._maintenance_due.set()
 

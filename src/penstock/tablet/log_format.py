@@ -16,6 +16,7 @@ Sections follow in this order, each only if its bit in `kinds` is set:
      SNAPSHOT   8 | taken at: generation 4 | step 4 | barrier 8 | count 4 | page blob ids, 25 each
      CHANGES   16 | count 4 | changes
      APPENDS   32 | count 4 | appends; only from version 2 on, and an entry without them is still of version 1
+     RUN       64 | in the place of ABORTED when there are many steps, which follow each other: first 4 | last 4; version 3
 
      change     key length 2 | key | what 1 | ...
                 what: 0 gone
@@ -44,10 +45,12 @@ ENTRY_MAGIC = b"PENk"
 PAGE_MAGIC = b"PENs"
 VERSION = 1
 APPENDS_VERSION = 2
+RUN_VERSION = 3
+ABORTED_LIST_MAX = 1_000  # up to here they are listed, which older versions can read, too
 ID_SIZE = 25
 CHECKSUM_AT = 8
 
-BOOT, ABORTED, COLLECTED, SNAPSHOT, CHANGES, APPENDS = 1, 2, 4, 8, 16, 32
+BOOT, ABORTED, COLLECTED, SNAPSHOT, CHANGES, APPENDS, RUN = 1, 2, 4, 8, 16, 32, 64
 
 _HEAD = Struct(">4sHHI")
 _PLACE = Struct(">II")
@@ -84,7 +87,7 @@ class LogEntry(NamedTuple):
     """One entry of the log; absent sections are None or empty."""
 
     boot: Place | None = None
-    aborted: tuple[int, ...] = ()
+    aborted: tuple[int, ...] | range = ()
     collected: Place | None = None
     snapshot: SnapshotMark | None = None
     changes: tuple[Change, ...] = ()
@@ -98,7 +101,10 @@ def encode_entry(entry: LogEntry) -> Buffer:
     if entry.boot is not None:
         kinds |= BOOT
         sections.append(_PLACE.pack(*entry.boot))
-    if entry.aborted:
+    if isinstance(entry.aborted, range) and len(entry.aborted) > ABORTED_LIST_MAX:
+        kinds |= RUN
+        sections.append(_PLACE.pack(entry.aborted[0], entry.aborted[-1]))
+    elif entry.aborted:
         kinds |= ABORTED
         sections.append(_U32.pack(len(entry.aborted)) + b"".join(map(_U32.pack, entry.aborted)))
     if entry.collected is not None:
@@ -114,21 +120,22 @@ def encode_entry(entry: LogEntry) -> Buffer:
         sections.append(_encode_changes(entry.changes))
     if entry.appends:
         return encode_appends(entry.appends, kinds, sections)
-    return _sealed(ENTRY_MAGIC, kinds, b"".join(sections))
+    return _sealed(ENTRY_MAGIC, kinds, b"".join(sections), RUN_VERSION if kinds & RUN else VERSION)
 
 
 def encode_appends(appends: Sequence[tuple[int, bytes, bytes]], kinds: int = 0, sections: Sequence[bytes] = ()) -> Buffer:
     """The blob of a log entry with appends, after sections that are encoded already."""
-    start = _HEAD.pack(ENTRY_MAGIC, APPENDS_VERSION, kinds | APPENDS, 0)[:CHECKSUM_AT]
+    version = RUN_VERSION if kinds & RUN else APPENDS_VERSION
+    start = _HEAD.pack(ENTRY_MAGIC, version, kinds | APPENDS, 0)[:CHECKSUM_AT]
     return entry_of_appends(start, list(sections), list(appends))
 
 
 def decode_entry(raw: Buffer, place: Place) -> LogEntry:
     """The log entry in a blob. CorruptionError if it is not one; ConfigError if it is of a newer format."""
-    kinds, body = _checked(raw, ENTRY_MAGIC, f"log entry {place}", APPENDS_VERSION)
+    kinds, body = _checked(raw, ENTRY_MAGIC, f"log entry {place}", RUN_VERSION)
     reader = _Reader(body)
     boot = _PLACE.unpack(reader.take(8)) if kinds & BOOT else None
-    aborted = tuple(reader.u32() for _ in range(reader.u32())) if kinds & ABORTED else ()
+    aborted = reader.aborted(kinds)
     collected = _PLACE.unpack(reader.take(8)) if kinds & COLLECTED else None
     snapshot = None
     if kinds & SNAPSHOT:
@@ -214,6 +221,12 @@ class _Reader:
     def u16(self) -> int:
         number: int = _U16.unpack(self.take(2))[0]
         return number
+
+    def aborted(self, kinds: int) -> tuple[int, ...] | range:
+        if kinds & RUN:
+            first, last = _PLACE.unpack(self.take(8))
+            return range(first, last + 1)
+        return tuple(self.u32() for _ in range(self.u32())) if kinds & ABORTED else ()
 
     def changes(self) -> list[Change]:
         return [self._change() for _ in range(self.u32())]

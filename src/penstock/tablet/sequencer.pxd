@@ -44,8 +44,9 @@ cdef class Sequencer:
     cdef public Py_ssize_t bytes
     cdef public Py_ssize_t entries_due
     cdef public Py_ssize_t bytes_due
-    cdef public list _aborted
-    cdef public list _abandoned
+    cdef public Py_ssize_t _aborted_from
+    cdef public Py_ssize_t _abandoned_blobs
+    cdef public Py_ssize_t _abandoned_bytes
     cdef public object _queue
     cdef public list _due
     cdef public _Flight _flight

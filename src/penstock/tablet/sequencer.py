@@ -154,7 +154,8 @@ class _Flight:
 
 class Sequencer:
     """Writes the log of one generation of a tablet. `on_settled` hears of durable entries: the blobs written, those that nothing
-    refers to any more, and those that entries which do not count may have left. `on_broken` hears why no more can be written."""
+    refers to any more, and how many blobs, with how many bytes, entries that do not count may have left. `on_broken` hears why no
+    more can be written."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class Sequencer:
         last: Place,
         probe: TabletProbe,
         *,
-        on_settled: Callable[[list[BlobId], list[BlobId], list[BlobId]], None],
+        on_settled: Callable[[list[BlobId], list[BlobId], tuple[int, int]], None],
         on_broken: Callable[[PenstockError], None],
         answer: Callable[[Request], Any],
     ) -> None:
@@ -185,8 +186,8 @@ class Sequencer:
         self.entries = 0  # durable ones since the tablet started
         self.bytes = 0
         self.entries_due = self.bytes_due = 0  # from how many on `on_settled` hears of entries that change no keys
-        self._aborted: list[int] = []
-        self._abandoned: list[BlobId] = []
+        self._aborted_from = 0  # the first step that failed since the last durable entry; all after it did, too
+        self._abandoned_blobs = self._abandoned_bytes = 0  # of data that failed entries may have left
         self._queue: deque[Pending] = deque()
         self._due: list[Appender] = []
         self._flight: _Flight | None = None
@@ -211,7 +212,7 @@ class Sequencer:
     def is_in_doubt(self) -> bool:
         """Whether an entry failed that may count after all, if the tablet restarts before the next entry says that it does
         not."""
-        return bool(self._aborted)
+        return self._aborted_from != 0
 
     def stop(self, cause: PenstockError) -> None:
         """Write no more entries. What is in flight comes to its end; all that waits fails."""
@@ -320,7 +321,7 @@ class Sequencer:
                 self._schedule()
             return
         flight = _Flight(step, requests, appenders)
-        is_plain = draft.overlay is None and not (self._aborted or self.boot or self.collected or self.snapshot)
+        is_plain = draft.overlay is None and not (self._aborted_from or self.boot or self.collected or self.snapshot)
         if is_plain and draft.appends:
             raw: Buffer = entry_of_appends(APPENDS_START, [], draft.appends)
         else:
@@ -349,7 +350,9 @@ class Sequencer:
         flight.changes = changes
         flight.collected, flight.snapshot = self.collected, self.snapshot
         appends = tuple(map(Append._make, draft.appends))
-        sections = (self.boot, tuple(self._aborted), self.collected, self.snapshot, tuple(changes), appends)
+        # Not as a list: while the storage is away entries fail by the million, and each would be longer than the one before.
+        aborted = range(self._aborted_from, flight.step) if self._aborted_from else ()
+        sections = (self.boot, aborted, self.collected, self.snapshot, tuple(changes), appends)
         return encode_entry(LogEntry(*sections))
 
     def _stage(self, pending: Pending, draft: Draft, *, alone: bool) -> bool:
@@ -406,21 +409,22 @@ class Sequencer:
         assert self.settled < place, "entries count in the order they were written in"
         self.settled = place
         self.boot = None
-        self._aborted.clear()
+        self._aborted_from = 0
         if self.collected == flight.collected:
             self.collected = None
         if self.snapshot == flight.snapshot:
             self.snapshot = None
         self.entries += 1
         self.bytes += flight.size
-        if flight.changes or flight.born or self._abandoned:
+        if flight.changes or flight.born or self._abandoned_blobs:
             dead = self._index.apply(flight.changes)
             # Also what was overwritten within the entry itself.
             dead += [blob for blob in flight.born if blob not in self._index.references]
-            abandoned, self._abandoned = self._abandoned, []
+            abandoned = (self._abandoned_blobs, self._abandoned_bytes)
+            self._abandoned_blobs = self._abandoned_bytes = 0
             self._on_settled(flight.born, dead, abandoned)
         elif self.entries >= self.entries_due or self.bytes >= self.bytes_due:
-            self._on_settled([], [], [])
+            self._on_settled([], [], (0, 0))
         acknowledged: list[tuple[WriteWaiter, Any]] = []
         for pending, results in flight.requests:
             acknowledged.append((pending.outcome, results))
@@ -431,8 +435,9 @@ class Sequencer:
     def _abort(self, flight: _Flight, trouble: Reply) -> None:
         """The entry may or may not be there: it does not count, and the next one will say so."""
         self._probe.failures += 1
-        self._abandoned += flight.born
-        self._aborted.append(flight.step)
+        self._abandoned_blobs += len(flight.born)
+        self._abandoned_bytes += sum(blob.size for blob in flight.born)
+        self._aborted_from = self._aborted_from or flight.step
         error: PenstockError
         if trouble.status is Status.BLOCKED:
             error = FencedError(f"generation {self._generation} of tablet {self._tablet} was told BLOCKED: a newer one runs")

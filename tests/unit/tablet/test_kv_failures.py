@@ -26,7 +26,7 @@ from penstock.tablet import (
     Result,
     Write,
 )
-from tests.sim_tablet import ANSWER_LOST, DATA, ERROR, FULL, LOG, Fate, SimNode, content, on_node, turns
+from tests.sim_tablet import ANSWER_LOST, DATA, ERROR, FINE, FULL, LOG, Fate, SimNode, content, on_node, turns
 
 LARGE = content(5000)
 OTHER = content(7000)
@@ -60,6 +60,43 @@ def test_a_failed_put_fails_its_request_which_stays_without_effect(channel: int,
         await tablet.stop()
         assert await _state(await node.kv(2)) == expected
         assert await _state(await node.kv(3)) == expected
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("channel", [DATA, LOG])
+def test_thousands_of_failed_entries_make_the_next_one_no_longer_and_none_of_them_counts(channel: int) -> None:
+    async def scenario(node: SimNode) -> None:
+        tablet = await node.kv(1)
+        await _do(tablet, Write(b"a", LARGE))
+        for number in range(3000):
+            # Some are there after all, though the tablet was told that they may not be.
+            node.hooked.on(channel, ERROR if number % 100 else ANSWER_LOST)
+            with pytest.raises(UnavailableError):
+                await _do(tablet, Write(b"a", OTHER), Write(b"b", b"1"))
+        was_in_doubt = tablet.sequencer.is_in_doubt
+        node.hooked.on(channel, FINE)
+        await _do(tablet, Write(b"c", b"2"))
+        assert (was_in_doubt, tablet.sequencer.is_in_doubt) == (True, False)
+        assert max(await node.blobs(LOG), key=lambda blob: blob.step).size < 100
+        assert await _state(await node.kv(2)) == {b"a": LARGE, b"c": b"2"}
+        assert await _state(await node.kv(3)) == {b"a": LARGE, b"c": b"2"}
+
+    on_node(scenario)
+
+
+def test_data_of_failed_entries_is_deleted_when_the_storage_is_back() -> None:
+    async def scenario(node: SimNode) -> None:
+        tablet = await node.kv(1)
+        node.hooked.on(LOG, ERROR)
+        for _ in range(20):
+            with pytest.raises(UnavailableError):
+                await _do(tablet, Write(b"a", LARGE))
+        assert len(await node.blobs(DATA)) == 20
+        node.hooked.on(LOG, FINE)
+        await _do(tablet, Write(b"b", b"1"))
+        await tablet.collect_garbage()
+        assert await node.blobs(DATA) == []
 
     on_node(scenario)
 

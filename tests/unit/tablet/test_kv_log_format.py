@@ -49,6 +49,18 @@ def test_an_entry_is_read_back(entry: LogEntry) -> None:
     assert decode_entry(encode_entry(entry), (1, 1)) == entry
 
 
+@pytest.mark.parametrize("appends", [(), (Append(1, b"note", b"data"),)])
+def test_many_aborted_steps_take_no_more_room_than_a_few(appends: tuple[Append, ...]) -> None:
+    few = encode_entry(LogEntry((1, 2), range(7, 8), (5, 6), None, CHANGES, appends))
+    entry = LogEntry((1, 2), range(7, 4_000_000_000), (5, 6), None, CHANGES, appends)
+    assert decode_entry(encode_entry(entry), (1, 1)) == entry
+    assert len(encode_entry(entry)) == len(few)
+
+
+def test_up_to_a_thousand_aborted_steps_are_listed_as_older_versions_read_them() -> None:
+    assert encode_entry(LogEntry(aborted=range(5, 1005))) == encode_entry(LogEntry(aborted=tuple(range(5, 1005))))
+
+
 @given(changes)
 def test_a_page_is_read_back(page: tuple[Change, ...]) -> None:
     assert decode_page(encode_page(page), "page") == list(page)
@@ -82,7 +94,7 @@ def test_an_entry_is_not_a_page_and_a_page_no_entry() -> None:
 
 def test_a_newer_format_asks_for_an_upgrade() -> None:
     entry, page = bytes(encode_entry(ENTRY)), encode_page(CHANGES)
-    with pytest.raises(ConfigError, match=r"format 3, .* upgrade Penstock"):
-        decode_entry(entry[:4] + b"\0\3" + entry[6:], (1, 1))
+    with pytest.raises(ConfigError, match=r"format 4, .* upgrade Penstock"):
+        decode_entry(entry[:4] + b"\0\4" + entry[6:], (1, 1))
     with pytest.raises(ConfigError, match=r"format 2, .* upgrade Penstock"):
         decode_page(page[:4] + b"\0\2" + page[6:], "page")
