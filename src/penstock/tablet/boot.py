@@ -8,9 +8,10 @@ that an entry that appears later is ignored and a lost one is detected.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, Status, TabletStorage
+from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, GetResult, Status, TabletStorage
 from penstock.core.errors import CorruptionError, UnavailableError
 from penstock.tablet.key_index import KeyIndex, refs_of
 from penstock.tablet.log_format import Append, LogEntry, Place, SnapshotMark, decode_entry, decode_page
@@ -18,6 +19,8 @@ from penstock.tablet.log_format import Append, LogEntry, Place, SnapshotMark, de
 LOG, DATA, PAGES = 0, 1, 2
 CHANNELS = 3
 LOSSES_TOLD = 3
+ENTRIES_AT_FIRST = 8  # a tablet that was handed over has a snapshot among its last few
+ENTRIES_AT_ONCE = 64
 
 
 class DamagedTabletError(CorruptionError):
@@ -52,15 +55,12 @@ async def salvage_state(storage: TabletStorage) -> BootState:
     """The state as far as it can be read; lost entries and pages are left out and reported."""
     state = BootState()
     log = await _read_log(storage)
-    # What an entry that cannot be read said is not known, but whether it counted is: later ones say so.
-    valid = _valid({place: entry if isinstance(entry, LogEntry) else LogEntry() for place, entry in log.items()})
-    mark = next((entry.snapshot for _, entry in sorted(valid.items(), reverse=True) if entry.snapshot is not None), None)
-    start = mark.taken_at if mark is not None else (0, 0)
-    if mark is not None:
-        await _load_pages(storage, mark, state)
-    lost = {place: why for place, why in log.items() if isinstance(why, str) and place in valid and place > start}
+    start = log.mark.taken_at if log.mark is not None else (0, 0)
+    if log.mark is not None:
+        await _load_pages(storage, log.mark, state)
+    lost = {place: entry for place, entry in log.valid.items() if isinstance(entry, str) and place > start}
     state.losses += (lost[place] for place in sorted(lost))
-    known = {place: entry for place, entry in valid.items() if place > start and isinstance(log[place], LogEntry)}
+    known = {place: entry for place, entry in sorted(log.valid.items()) if place > start and isinstance(entry, LogEntry)}
     counted = await _whole(storage, known)
     if not lost:
         state.losses += _holes(start, counted)
@@ -75,50 +75,73 @@ async def salvage_state(storage: TabletStorage) -> BootState:
     return state
 
 
-async def _read_log(storage: TabletStorage) -> dict[Place, LogEntry | str]:
-    """The entries of the log, and for each that is lost a sentence that says so."""
+class _LogTail:
+    """The valid entries of a log, from the last one back: without those that were aborted, or that came to light after a later
+    generation had begun without them. What is not valid has no say about those before it. An entry that is lost is a sentence
+    that says so: what it said is not known, but whether it counted is, since later ones say so."""
+
+    def __init__(self) -> None:
+        self.valid: dict[Place, LogEntry | str] = {}
+        self.mark: SnapshotMark | None = None  # of the newest snapshot
+        self._aborted: dict[int, list[Collection[int]]] = {}  # steps, by generation; a range of them may be long
+        self._end = (GENERATION_MAX, STEP_MAX)
+
+    def prepend(self, place: Place, entry: LogEntry | str) -> None:
+        """Take the entry before those that were taken so far."""
+        generation, step = place
+        if place > self._end or any(step in steps for steps in self._aborted.get(generation, ())):
+            return
+        self.valid[place] = entry
+        if isinstance(entry, str):
+            return
+        if entry.aborted:
+            self._aborted.setdefault(generation, []).append(entry.aborted)
+        if entry.boot is not None:
+            self._end = min(self._end, entry.boot)
+        if self.mark is None:
+            self.mark = entry.snapshot
+
+
+async def _read_log(storage: TabletStorage) -> _LogTail:
+    """The log from its end back to the newest snapshot. What that covers is not read: there may be much of it for a while, since
+    disks delete it only when they know that enough others do."""
     tablet = storage.info.tablet
     first = BlobId(tablet, LOG, 0, 0, 0, 0)
     last = BlobId(tablet, LOG, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
-    listing = await storage.range(first, last, with_data=True, with_unreadable=True)
+    listing = await storage.range(last, first, with_unreadable=True)
     if listing.status is not Status.OK:
         raise UnavailableError(f"the log of tablet {tablet} cannot be read: {listing.status.value}: {listing.reason}")
-    log: dict[Place, LogEntry | str] = {}
-    for blob in listing.unreadable:
-        if await _is_lost(storage, blob):
-            log[blob.generation, blob.step] = f"log entry {blob} is damaged"
-    for blob, data in listing.blobs:
-        place = (blob.generation, blob.step)
+    blobs = sorted([*(blob for blob, _ in listing.blobs), *listing.unreadable], reverse=True)
+    tail = _LogTail()
+    begin, count = 0, ENTRIES_AT_FIRST
+    while begin < len(blobs):
+        covered = (0, 0) if tail.mark is None else tail.mark.taken_at
+        wanted = [blob for blob in blobs[begin : begin + count] if (blob.generation, blob.step) > covered]
+        begin, count = begin + count, min(2 * count, ENTRIES_AT_ONCE)
+        entries = await asyncio.gather(*(_read_entry(storage, blob) for blob in wanted))
+        for blob, entry in zip(wanted, entries, strict=True):
+            if entry is not None:
+                tail.prepend((blob.generation, blob.step), entry)
+    return tail
+
+
+async def _read_entry(storage: TabletStorage, blob: BlobId) -> LogEntry | str | None:
+    """An entry, or a sentence that says why it is lost; None if it was never written. UnavailableError if that is not known."""
+    result = await storage.get(blob)
+    if result.status is Status.OK:
         try:
-            log[place] = decode_entry(data or b"", place)
+            return decode_entry(result.data, (blob.generation, blob.step))
         except CorruptionError as error:
-            log[place] = str(error)
-    return log
+            return str(error)
+    return f"log entry {blob} is damaged" if _is_lost(storage, blob, result) else None
 
 
-async def _is_lost(storage: TabletStorage, blob: BlobId) -> bool:
+def _is_lost(storage: TabletStorage, blob: BlobId, result: GetResult) -> bool:
     """Whether a blob that is listed and cannot be read is damaged; False if it was never written. UnavailableError if it may be
     read later."""
-    result = await storage.get(blob)
     if result.damaged or result.status is Status.NODATA:
         return result.damaged
     raise UnavailableError(f"{blob} of tablet {storage.info.tablet} cannot be read now: {result.status.value}: {result.reason}")
-
-
-def _valid(log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
-    """The log without entries that were aborted, or that came to light after a later generation had begun without them. From the
-    last entry back: what is not valid has no say about those before it."""
-    valid: dict[Place, LogEntry] = {}
-    aborted: set[Place] = set()
-    end = (GENERATION_MAX, STEP_MAX)
-    for place, entry in sorted(log.items(), reverse=True):
-        if place in aborted or place > end:
-            continue
-        valid[place] = entry
-        aborted.update((place[0], step) for step in entry.aborted)
-        if entry.boot is not None:
-            end = min(end, entry.boot)
-    return dict(sorted(valid.items()))
 
 
 async def _load_pages(storage: TabletStorage, mark: SnapshotMark, state: BootState) -> None:
@@ -174,5 +197,5 @@ async def _data_blobs(storage: TabletStorage, place: Place) -> set[BlobId]:
     if listing.status is not Status.OK:
         raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {listing.status.value}: {listing.reason}")
     # One that is damaged was written.
-    damaged = {blob for blob in listing.unreadable if await _is_lost(storage, blob)}
+    damaged = {blob for blob in listing.unreadable if _is_lost(storage, blob, await storage.get(blob))}
     return damaged | {blob for blob, _ in listing.blobs}

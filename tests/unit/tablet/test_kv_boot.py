@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
-from penstock.blob import BlobId, Status
+from penstock.blob import BlobId, GetResult, Reply, Status
 from penstock.core.errors import ConfigError, CorruptionError, FencedError, UnavailableError
 from penstock.tablet import Command, Concat, DeleteRange, KvTablet, RangeResult, ReadRange, Request, Write
 from penstock.tablet.key_index import BlobRef, Chain
 from penstock.tablet.log_format import LogEntry, encode_entry
 from penstock.testing.sim_loop import ProcessDiedError, SimProcess, current_loop
-from tests.sim_tablet import ANSWER_LOST, BY_HAND, DATA, ERROR, FINE, LOG, TABLET, Fate, SimNode, content, on_node, turns
+from tests.sim_tablet import (
+    ANSWER_LOST,
+    BY_HAND,
+    DATA,
+    ERROR,
+    FINE,
+    LOG,
+    TABLET,
+    Fate,
+    HookedStorage,
+    SimNode,
+    content,
+    on_node,
+    turns,
+)
 
 LARGE = content(5000)
 OTHER = content(7000)
@@ -79,6 +94,35 @@ def test_what_a_tablet_begins_with_is_written_with_its_start_or_not_at_all() -> 
             await KvTablet.boot(node.tablet(), 1, random=Random(2), first=Request((Write(b"a", b"of a rival"),)))
         await begun.stop()
         assert await _state(await node.kv(2)) == {b"a": b"1", b"b": LARGE, b"c": b"3"}
+
+    on_node(scenario)
+
+
+def test_a_start_reads_no_more_of_the_log_than_the_snapshot_leaves() -> None:
+    """Disks may keep what a snapshot covers for a while, until they know that enough others have heard that it can go."""
+
+    class KeptLog(HookedStorage):
+        reads = 0
+
+        async def get(self, blob_id: BlobId, *args: Any, **named: Any) -> GetResult:
+            self.reads += blob_id.channel == LOG
+            return await super().get(blob_id, *args, **named)
+
+        async def collect_garbage(self, *_: Any, **__: Any) -> Reply:
+            return Reply(Status.OK)
+
+    async def scenario(node: SimNode) -> None:
+        storage = KeptLog(node.storage, node.tablet().info)
+        first = await KvTablet.boot(storage, 1, random=Random(1), options=BY_HAND)
+        for number in range(500):
+            await _do(first, Write(b"k%d" % number, b"1"))
+        await first.take_snapshot()
+        await _do(first, Write(b"last", b"2"))
+        await first.stop()
+        second = await KvTablet.boot(storage, 2, random=Random(2), options=BY_HAND)
+        assert len(await _state(second)) == 501
+        assert storage.reads <= 8 + 1  # of more than 500
+        await second.stop()
 
     on_node(scenario)
 
