@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -17,6 +18,7 @@ log = logging.getLogger(__name__)
 
 WRITE_BYTES = 256 << 10
 JOIN_BYTES_MAX = 64 << 10  # small frames leave as one buffer
+UNIX_SEND_BYTES = 512 << 10  # that the kernel holds for a peer; by default it is less than one write, which then takes several
 
 
 class ConnectionOwner(Protocol):
@@ -68,6 +70,9 @@ class Connection(asyncio.BufferedProtocol):
         # Without a buffer of its own the transport says at once whether the peer takes what is sent. With TLS, a limit of 0
         # counts as reached by an empty buffer.
         self._transport.set_write_buffer_limits(high=1 if self.secured else 0, low=0)
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
         self.is_writable = True
         if self._reason:
             self._transport.abort()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import stat
 import sys
 import time
@@ -17,6 +18,7 @@ import uvloop
 
 from penstock.core.errors import ConfigError
 from penstock.interconnect import CallStatus, Interconnect
+from penstock.interconnect.connection import UNIX_SEND_BYTES
 from tests.e2e.interconnect.node_program import ECHO, HANG, new_interconnect
 from tests.e2e.interconnect.running_peer import ROOT, call, connected, running_peer, status_of, until
 
@@ -54,6 +56,24 @@ def test_bodies_of_all_sizes_come_back_in_any_order(tmp_path: Path, kind: str, l
         await own.close()
 
     with running_peer(2, f"unix:{tmp_path}/peer" if kind == "unix" else "127.0.0.1:0") as peer:
+        run(main(peer.address), loop)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_unix_socket_takes_a_whole_write(tmp_path: Path, loop: str) -> None:
+    allowed = int(Path("/proc/sys/net/core/wmem_max").read_text(encoding="ascii"))
+
+    async def main(address: str) -> None:
+        own = new_interconnect(1)
+        link = await connected(own.link(2, address))
+        connection = link._calls
+        assert connection is not None
+        assert connection._transport is not None
+        taken = connection._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        assert taken == 2 * min(UNIX_SEND_BYTES, allowed)  # the kernel doubles it, for what it needs itself
+        await own.close()
+
+    with running_peer(2, f"unix:{tmp_path}/peer") as peer:
         run(main(peer.address), loop)
 
 
