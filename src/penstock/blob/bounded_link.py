@@ -14,7 +14,6 @@ from typing import TypeVar
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
 from penstock.blob.link import (
-    BlockedReply,
     BlocksReply,
     ChannelsReply,
     CollectRequest,
@@ -23,6 +22,7 @@ from penstock.blob.link import (
     Page,
     PartsReply,
     PullReply,
+    TabletReply,
 )
 from penstock.blob.meta import BlockItem, HistoryItem
 from penstock.blob.sisters import SisterMark
@@ -85,10 +85,9 @@ class BoundedLink:
         """See DiskLink."""
         return await self._call(generation, self._carrier.collect(generation, request), _no_reply)
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
+    async def look_up(self, generation: int, tablet: bytes) -> TabletReply:
         """See DiskLink."""
-        work = self._carrier.blocked_generation(generation, tablet)
-        return await self._call(generation, work, lambda _: BlockedReply(Status.ERROR))
+        return await self._call(generation, self._carrier.look_up(generation, tablet), lambda _: TabletReply(Status.ERROR))
 
     async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
         """See DiskLink."""

@@ -64,11 +64,13 @@ class ChannelsReply(NamedTuple):
     proves_absence: bool = False
 
 
-class BlockedReply(NamedTuple):
-    """Up to which generation a tablet is blocked (-1 if it is not), and its newest channel history, if it has changed groups."""
+class TabletReply(NamedTuple):
+    """Up to which generation a tablet is blocked (-1 if it is not), the newest generation of which the disk holds a part of its
+    log (-1 if none), and its newest channel history, if it has changed groups."""
 
     status: Status
-    generation: int = -1
+    blocked_generation: int = -1
+    log_generation: int = -1
     history: HistoryItem | None = None
 
 
@@ -148,13 +150,13 @@ class DiskLink(Protocol):
         """Set keep flags, then a barrier."""
         ...
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
-        """The highest generation of the tablet that may change nothing, and its newest channel history."""
+    async def look_up(self, generation: int, tablet: bytes) -> TabletReply:
+        """What the disk knows of the generations of a tablet."""
         ...
 
     async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
-        """The same generation for many tablets at once: their numbers, 8 bytes each. Only a disk that has heard from its sisters
-        since it was opened answers."""
+        """Up to which generation many tablets are blocked: their numbers, 8 bytes each. Only a disk that has heard from its
+        sisters since it was opened answers."""
         ...
 
     async def listing(

@@ -20,7 +20,7 @@ from penstock.blob.blob_id import (
 from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult
 from penstock.blob.group import Group
-from penstock.blob.link import BlockedReply, BlocksReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink
+from penstock.blob.link import BlocksReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink, TabletReply
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
@@ -51,13 +51,15 @@ class RangeResult(NamedTuple):
 
 
 class DiscoverResult(NamedTuple):
-    """The newest blobs of a tablet's log, latest first, and the generation up to which the tablet is blocked (-1 if none)."""
+    """The newest blobs of a tablet's log, latest first, the generation up to which the tablet is blocked, and the newest of which
+    any part of its log was seen (-1 if none)."""
 
     status: Status
     blocked_generation: int = -1
     blobs: tuple[tuple[BlobId, bytes | memoryview | None], ...] = ()
     reason: str = ""
     history: HistoryItem | None = None  # the newest of the tablet's channels, if it has ever changed groups
+    log_generation: int = -1
 
 
 class GroupProxy:
@@ -228,7 +230,7 @@ class GroupProxy:
         self, tablet: int, *, min_generation: int = 0, limit: int = 1, with_data: bool = True, deadline_s: float | None = None
     ) -> DiscoverResult:
         """The newest blobs of channel 0 that are certainly written, at most `limit`, and what the tablet is blocked to. NODATA if
-        there is none; a limit of 0 asks for the block alone."""
+        there is none; a limit of 0 asks for the generations alone."""
         if trouble := _field_trouble(BlobId(tablet, 0, min_generation, 0, 0, 0)):
             return DiscoverResult(Status.ERROR, -1, (), trouble)
         work = self._discover(tablet, min_generation, limit, with_data=with_data)
@@ -361,9 +363,12 @@ class GroupProxy:
         begin = min_generation.to_bytes(4, "big")
         blobs: list[Given] = []
         try:
-            blocked, history = await self._blocked_generation(channel_key[:8])
+            known = await self._look_up(channel_key[:8])
+            blocked = max(reply.blocked_generation for reply in known)
+            history = functools.reduce(newer_history, (reply.history for reply in known))
+            log_generation = max(reply.log_generation for reply in known)
             if limit == 0:
-                return DiscoverResult(Status.NODATA, blocked, history=history)
+                return DiscoverResult(Status.NODATA, blocked, history=history, log_generation=log_generation)
             async for seen in MergedListing(self.group, channel_key, reverse=True).blobs(begin, None):
                 verdict = judge(self.group, seen)
                 if verdict is None and with_data:
@@ -378,26 +383,24 @@ class GroupProxy:
                         break
         except ListingError as error:
             return DiscoverResult(error.status, -1, (), error.reason)
-        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, tuple(blobs), history=history)
+        return DiscoverResult(Status.OK if blobs else Status.NODATA, blocked, tuple(blobs), "", history, log_generation)
 
-    async def _blocked_generation(self, tablet: bytes) -> tuple[int, HistoryItem | None]:
+    async def _look_up(self, tablet: bytes) -> list[TabletReply]:
+        """What enough disks know of the generations of a tablet: one at least took part in any that was started."""
         erasure, links = self.group.erasure, self.group.links
 
-        def failed(replies: dict[int, BlockedReply]) -> int:
+        def failed(replies: dict[int, TabletReply]) -> int:
             return sum(
                 1 << order for order in range(len(links)) if order not in replies or replies[order].status is not Status.OK
             )
 
-        asks = {
-            order: link.blocked_generation(self.group.generation, tablet) for order, link in enumerate(links) if link is not None
-        }
+        asks = {order: link.look_up(self.group.generation, tablet) for order, link in enumerate(links) if link is not None}
         replies = await self.group.ask(asks, lambda replies: fits_fail_model(erasure, failed(replies)))
         if any(reply.status is Status.RACE for reply in replies.values()):
             raise ListingError(Status.RACE, "the group changed")
         if not fits_fail_model(erasure, failed(replies)):
             raise ListingError(Status.ERROR, f"too few disks of group {self.group.id:08x} answer")
-        history = functools.reduce(newer_history, (reply.history for reply in replies.values()))
-        return max(reply.generation for reply in replies.values()), history
+        return [reply for reply in replies.values() if reply.status is Status.OK]
 
     async def _give_out(self, seen: ListedBlob, *, with_data: bool) -> Given | None:
         """A blob as it is reported: written in full first if it is not. None if it was collected since it was listed."""

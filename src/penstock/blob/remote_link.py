@@ -8,19 +8,20 @@ from typing import Final, TypeVar
 
 from penstock.blob.blob_id import PREFIX_SIZE
 from penstock.blob.bounded_link import BoundedLink
+from penstock.blob.call_batch import CallBatch
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
-from penstock.blob.link import BlockedReply, BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.link import BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply, TabletReply
 from penstock.blob.meta import BlockItem, HistoryItem
 from penstock.blob.sisters import SisterMark
 from penstock.blob.vdisk_calls import (
-    BLOCKED_REPLY,
     BLOCKS_REPLY,
     CHANNELS_REPLY,
     CONFIGURATION_REPLY,
     DISK_REPLIES,
     DISK_REPLY,
     PAGE,
+    TABLET_REPLIES,
     Method,
     pack,
     pack_put,
@@ -38,6 +39,8 @@ CALL_TIMEOUT_S: Final = 10.0
 LISTED_BYTES: Final = 64  # of a blob in a page, at most
 METADATA_BYTES: Final = 8 << 20  # of the metadata of a VDisk, usually
 METADATA_BYTES_MAX: Final = 64 << 20
+BATCHED_BYTES_MAX: Final = 4 << 10  # of a part that waits for others to go with
+BLOCK_BYTES: Final = 4 << 10  # of a reply about one tablet, its channel history included
 PARTS_OF_ONE_BLOB: Final = 3  # how many times its size a blob may take on one VDisk
 
 Answer = TypeVar("Answer")
@@ -63,9 +66,15 @@ class InterconnectCarrier:
         self._link = link
         self._destinations = tuple(destination_of(group_id, order, traffic) for traffic in (FOREGROUND, BACKGROUND))
         self._timeout_s = timeout_s
+        self._blocks = CallBatch(self._block_all)
+        self._look_ups = CallBatch(self._look_up_all)
+        self._reserve_puts = CallBatch(self._put_all_from_reserve)
 
     async def put(self, generation: int, blob_id: bytes, body: Content, *, from_reserve: bool = False) -> DiskReply:
-        """See DiskLink."""
+        """See DiskLink. What is written from the reserve is never urgent, and little of it is large: the first entries of
+        tablets that start."""
+        if from_reserve and len(body) <= BATCHED_BYTES_MAX:
+            return await self._reserve_puts.ask(generation, (blob_id, body))
         request = pack_put(generation, blob_id, body, from_reserve=from_reserve)
         return _decoded(await self._call(Method.PUT, request, FOREGROUND, 0), partial(unpack, DISK_REPLY))
 
@@ -74,10 +83,7 @@ class InterconnectCarrier:
     ) -> list[DiskReply]:
         """See DiskLink."""
         request = pack_put_all(generation, parts, from_reserve=from_reserve)
-        replies = await self._ask(Method.PUT_ALL, request, partial(unpack, DISK_REPLIES))
-        if len(replies) != len(parts):
-            raise VDiskUnreachableError(f"{len(replies)} replies to {len(parts)} parts")
-        return replies
+        return _one_each(await self._ask(Method.PUT_ALL, request, partial(unpack, DISK_REPLIES)), parts)
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
         """See DiskLink."""
@@ -98,15 +104,15 @@ class InterconnectCarrier:
 
     async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """See DiskLink."""
-        return await self._ask(Method.BLOCK, (pack((generation, item, history)),), partial(unpack, DISK_REPLY))
+        return await self._blocks.ask(generation, (item, history))
 
     async def collect(self, generation: int, request: CollectRequest) -> DiskReply:
         """See DiskLink."""
         return await self._ask(Method.COLLECT, (pack((generation, request)),), partial(unpack, DISK_REPLY))
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
+    async def look_up(self, generation: int, tablet: bytes) -> TabletReply:
         """See DiskLink."""
-        return await self._ask(Method.BLOCKED_GENERATION, (pack((generation, tablet)),), partial(unpack, BLOCKED_REPLY))
+        return await self._look_ups.ask(generation, tablet)
 
     async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
         """See DiskLink."""
@@ -150,6 +156,19 @@ class InterconnectCarrier:
         """See DiskLink."""
         return await self._ask(Method.NOTE_DISORDER, (pack((generation,)),), partial(unpack, DISK_REPLY), BACKGROUND)
 
+    async def _block_all(self, generation: int, blocks: Sequence[tuple[BlockItem, HistoryItem | None]]) -> list[DiskReply]:
+        request = (pack((generation, blocks)),)
+        decode = partial(unpack, DISK_REPLIES)
+        return _one_each(await self._ask(Method.BLOCK_ALL, request, decode, reply_bytes=BLOCK_BYTES * len(blocks)), blocks)
+
+    async def _look_up_all(self, generation: int, tablets: Sequence[bytes]) -> list[TabletReply]:
+        request = (pack((generation, tablets)),)
+        decode = partial(unpack, TABLET_REPLIES)
+        return _one_each(await self._ask(Method.LOOK_UP_ALL, request, decode, reply_bytes=BLOCK_BYTES * len(tablets)), tablets)
+
+    async def _put_all_from_reserve(self, generation: int, parts: Sequence[tuple[bytes, Content]]) -> list[DiskReply]:
+        return await self.put_all(generation, parts, from_reserve=True)
+
     async def _ask(
         self,
         method: Method,
@@ -169,6 +188,12 @@ class InterconnectCarrier:
     def _call(self, method: Method, request: Parts, traffic: int, reply_bytes: int) -> Awaitable[Reply]:
         destination = self._destinations[traffic]
         return self._link.call(method, destination, request, timeout_s=self._timeout_s, reply_bytes=reply_bytes)
+
+
+def _one_each(replies: list[Answer], requests: Sequence[object]) -> list[Answer]:
+    if len(replies) != len(requests):
+        raise VDiskUnreachableError(f"{len(replies)} replies to {len(requests)} requests")
+    return replies
 
 
 def _decoded(reply: Reply, decode: Callable[[Buffer], Answer]) -> Answer:

@@ -205,12 +205,11 @@ class TabletStorage:
 
     async def next_generation(self) -> int:
         """A generation that was never started, for who starts the tablet next. UnavailableError if that cannot be told now."""
-        found = await self.discover(with_data=False)
+        found = await self.discover(limit=0)
         if found.status not in (Status.OK, Status.NODATA):
             raise UnavailableError(f"tablet {self.info.tablet} cannot be looked up: {found.status.value}: {found.reason}")
-        newest = found.blobs[0][0].generation if found.blobs else 0
         # Blocked up to one generation means that the one after it was started.
-        return max(newest, found.blocked_generation + 1) + 1
+        return max(found.log_generation, found.blocked_generation + 1) + 1
 
     async def erase(self) -> Reply:
         """Delete everything the tablet has in any channel, for good: no generation of it can be started again."""
@@ -348,7 +347,7 @@ class TabletStorage:
                 return found
 
     async def _discover(self, min_generation: int, limit: int, *, with_data: bool) -> DiscoverResult:
-        blocked = -1
+        blocked = log_generation = -1
         found: list[tuple[BlobId, bytes | memoryview | None]] = []
         of_log = [interval.group for interval in reversed(list(self.info.history(0).intervals()))]
         for group_id in dict.fromkeys((*of_log, *self.info.groups())):
@@ -362,9 +361,10 @@ class TabletStorage:
             if part.status not in (Status.OK, Status.NODATA):
                 return part
             blocked = max(blocked, part.blocked_generation)
+            log_generation = max(log_generation, part.log_generation)
             found.extend(part.blobs)
         found.sort(key=lambda blob: blob[0], reverse=True)
-        return DiscoverResult(Status.OK if found else Status.NODATA, blocked, tuple(found))
+        return DiscoverResult(Status.OK if found else Status.NODATA, blocked, tuple(found), log_generation=log_generation)
 
     def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
         """A range of a blob as pieces of open files, for sendfile; None where it cannot be had so."""

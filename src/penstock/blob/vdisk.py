@@ -22,7 +22,7 @@ from penstock.blob.erasure import codec_for
 from penstock.blob.identity import Identity, claim_disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Journal
-from penstock.blob.link import BlockedReply, BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply
+from penstock.blob.link import BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, TabletReply
 from penstock.blob.meta import (
     BarrierItem,
     BlockItem,
@@ -151,7 +151,10 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
         begun = [self._begin_put(generation, blob_id, body, from_reserve=from_reserve) for blob_id, body in parts]
         if None in begun:
             error = await self.journal.commit()
-            begun = [reply or (_WRITTEN if error is None else self._failure(error)) for reply in begun]
+            begun = [
+                reply or (self._written(blob_id) if error is None else self._failure(error))
+                for reply, (blob_id, _) in zip(begun, parts, strict=True)
+            ]
         for at, (blob_id, body) in enumerate(parts):
             if begun[at] is _KNOWN:
                 begun[at] = await self._put_again(blob_id, contiguous(body))
@@ -179,6 +182,12 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             return _KNOWN
         self.journal.undo_on_failure(place_part(index, self.journal, channel, blob_id, body))
         return None
+
+    def _written(self, blob_id: bytes) -> DiskReply:
+        """The reply to a part that was stored now; the only disk of a group takes nothing back, and does not tell the place."""
+        if self.erasure is Erasure.NONE:
+            return _WRITTEN
+        return DiskReply(Status.OK, written=True, place=place_of(self.index.entry_of(blob_id) or 0)[:2])
 
     async def put_replica(self, generation: int, blob_id: bytes, body: Buffer) -> DiskReply:
         """Store a part that this disk should have held already: blocks do not stand in its way, barriers do."""
@@ -275,13 +284,16 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             items.append(barrier)
         return await self._record(items) if items else _PRESENT
 
-    async def blocked_generation(self, generation: int, tablet: bytes) -> BlockedReply:
-        """The highest generation of the tablet that may change nothing, and its newest channel history."""
+    async def look_up(self, generation: int, tablet: bytes) -> TabletReply:
+        """The highest generation of the tablet that may change nothing, that of its newest log entry, and its channel history."""
         if generation != self.id.generation:
-            return BlockedReply(Status.RACE)
-        if self.closed or self.index.state == DiskState.FRESH:
-            return BlockedReply(Status.ERROR)
-        return BlockedReply(Status.OK, self.index.blocked_generation(tablet), self.index.histories.get(tablet))
+            return TabletReply(Status.RACE)
+        index = self.index
+        if self.closed or index.state == DiskState.FRESH:
+            return TabletReply(Status.ERROR)
+        newest = index.listed(tablet + b"\0", b"", None, reverse=True, limit=1, durable=self.journal.durable)
+        log_generation = int.from_bytes(newest[0].key[:4], "big") if newest else -1
+        return TabletReply(Status.OK, index.blocked_generation(tablet), log_generation, index.histories.get(tablet))
 
     async def blocked_generations(self, generation: int, tablets: bytes) -> BlocksReply:
         """The highest generation of each tablet that may change nothing. A disk that may have gone back in time says nothing."""

@@ -23,7 +23,7 @@ import msgspec
 
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer
-from penstock.blob.link import BlockedReply, BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply
+from penstock.blob.link import BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply, TabletReply
 from penstock.blob.meta import BlockItem, DiskState, HistoryItem, decode_items, encode_items
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
@@ -45,9 +45,7 @@ class Method(IntEnum):
     PUT_ALL = 2
     PUT_REPLICA = 3
     GET = 4
-    BLOCK = 5
     COLLECT = 6
-    BLOCKED_GENERATION = 7
     LISTING = 8
     CHANNELS = 9
     PULL = 10
@@ -56,6 +54,8 @@ class Method(IntEnum):
     FORM = 13
     NOTE_DISORDER = 14
     BLOCKED_GENERATIONS = 15
+    BLOCK_ALL = 16
+    LOOK_UP_ALL = 17
 
 
 class PutCall(NamedTuple):
@@ -97,9 +97,7 @@ T = TypeVar("T")
 pack: Final = msgspec.msgpack.Encoder().encode
 REQUESTS: Final[dict[Method, msgspec.msgpack.Decoder[Any]]] = {
     Method.GET: msgspec.msgpack.Decoder(tuple[int, bytes, int, int]),
-    Method.BLOCK: msgspec.msgpack.Decoder(tuple[int, BlockItem, HistoryItem | None]),
     Method.COLLECT: msgspec.msgpack.Decoder(tuple[int, CollectRequest]),
-    Method.BLOCKED_GENERATION: msgspec.msgpack.Decoder(tuple[int, bytes]),
     Method.LISTING: msgspec.msgpack.Decoder(tuple[int, bytes, bytes, bytes | None, bool, int]),
     Method.CHANNELS: msgspec.msgpack.Decoder(tuple[int]),
     Method.PULL: msgspec.msgpack.Decoder(tuple[int, int, int, int, SisterMark | None]),
@@ -108,13 +106,15 @@ REQUESTS: Final[dict[Method, msgspec.msgpack.Decoder[Any]]] = {
     Method.FORM: msgspec.msgpack.Decoder(tuple[int]),
     Method.NOTE_DISORDER: msgspec.msgpack.Decoder(tuple[int]),
     Method.BLOCKED_GENERATIONS: msgspec.msgpack.Decoder(tuple[int, bytes]),
+    Method.BLOCK_ALL: msgspec.msgpack.Decoder(tuple[int, list[tuple[BlockItem, HistoryItem | None]]]),
+    Method.LOOK_UP_ALL: msgspec.msgpack.Decoder(tuple[int, list[bytes]]),
 }
 DISK_REPLY: Final = msgspec.msgpack.Decoder(DiskReply)
 DISK_REPLIES: Final = msgspec.msgpack.Decoder(list[DiskReply])
 PAGE: Final = msgspec.msgpack.Decoder(Page)
 CHANNELS_REPLY: Final = msgspec.msgpack.Decoder(ChannelsReply)
 CONFIGURATION_REPLY: Final = msgspec.msgpack.Decoder(ConfigurationReply)
-BLOCKED_REPLY: Final = msgspec.msgpack.Decoder(BlockedReply)
+TABLET_REPLIES: Final = msgspec.msgpack.Decoder(list[TabletReply])
 BLOCKS_REPLY: Final = msgspec.msgpack.Decoder(BlocksReply)
 _PARTS_HEAD: Final = msgspec.msgpack.Decoder(_PartsHead)
 _PULL_HEAD: Final = msgspec.msgpack.Decoder(_PullHead)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Final
 
@@ -44,9 +45,7 @@ class VDiskService:
             Method.PUT_ALL: self._put_all,
             Method.PUT_REPLICA: self._put_replica,
             Method.GET: self._get,
-            Method.BLOCK: self._block,
             Method.COLLECT: self._collect,
-            Method.BLOCKED_GENERATION: self._blocked_generation,
             Method.LISTING: self._listing,
             Method.CHANNELS: self._channels,
             Method.PULL: self._pull,
@@ -55,6 +54,8 @@ class VDiskService:
             Method.FORM: self._form,
             Method.NOTE_DISORDER: self._note_disorder,
             Method.BLOCKED_GENERATIONS: self._blocked_generations,
+            Method.BLOCK_ALL: self._block_all,
+            Method.LOOK_UP_ALL: self._look_up_all,
         }
         for destination in self._destinations:
             service.register(destination, handlers, cancels=False)
@@ -87,17 +88,20 @@ class VDiskService:
         generation, blob_id, offset, length = unpack(REQUESTS[Method.GET], call.body or b"")
         return pack_parts(await self._vdisk.get(generation, blob_id, offset, length))
 
-    async def _block(self, call: ServedCall) -> Parts:
-        generation, item, history = unpack(REQUESTS[Method.BLOCK], call.body or b"")
-        return (pack(await self._vdisk.block(generation, item, history)),)
+    async def _block_all(self, call: ServedCall) -> Parts:
+        generation, blocks = unpack(REQUESTS[Method.BLOCK_ALL], call.body or b"")
+        vdisk = self._vdisk
+        # All are logged before the first of them waits: they become durable together.
+        return (pack(await asyncio.gather(*(vdisk.block(generation, item, history) for item, history in blocks))),)
 
     async def _collect(self, call: ServedCall) -> Parts:
         generation, request = unpack(REQUESTS[Method.COLLECT], call.body or b"")
         return (pack(await self._vdisk.collect(generation, request)),)
 
-    async def _blocked_generation(self, call: ServedCall) -> Parts:
-        generation, tablet = unpack(REQUESTS[Method.BLOCKED_GENERATION], call.body or b"")
-        return (pack(await self._vdisk.blocked_generation(generation, tablet)),)
+    async def _look_up_all(self, call: ServedCall) -> Parts:
+        generation, tablets = unpack(REQUESTS[Method.LOOK_UP_ALL], call.body or b"")
+        vdisk = self._vdisk
+        return (pack([await vdisk.look_up(generation, tablet) for tablet in tablets]),)
 
     async def _blocked_generations(self, call: ServedCall) -> Parts:
         generation, tablets = unpack(REQUESTS[Method.BLOCKED_GENERATIONS], call.body or b"")

@@ -97,7 +97,7 @@ class ValueReader:
 
     async def _check_owner(self) -> None:
         """FencedError if a newer generation runs: it may have deleted what this one still refers to."""
-        discovery = await self._storage.discover(with_data=False)
+        discovery = await self._storage.discover(limit=0)
         if discovery.status not in (Status.OK, Status.NODATA):
             raise UnavailableError(
                 f"whether a newer generation runs cannot be told: {discovery.status.value}: {discovery.reason}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.blob import Content, Erasure, Status, VDisk, VDiskId, Vector
+from penstock.blob import BlobId, Content, Erasure, Status, VDisk, VDiskId, Vector
 from penstock.blob.bounded_link import BoundedLink
 from penstock.blob.configuration import Configuration, Seat
 from penstock.blob.link import CollectRequest, DiskReply, PullReply
@@ -39,11 +39,21 @@ ORDER = 3
 ERASURE = Erasure.BLOCK_4_2
 
 
+class CountedDisk(SimDisk):
+    """A disk that counts its syncs."""
+
+    flushes = 0
+
+    async def flush(self, name: str) -> None:
+        self.flushes += 1
+        await super().flush(name)
+
+
 async def open_vdisk() -> VDisk:
     """A VDisk of a group that has just formed."""
     vdisk_id = VDiskId.of_order(ERASURE, GROUP_ID, 1, ORDER)
     random = current_loop().fork_random("vdisk")
-    vdisk = await VDisk.open(vdisk_id, ERASURE, SimDisk(SimPlatter(), random), random=random, options=SMALL)
+    vdisk = await VDisk.open(vdisk_id, ERASURE, CountedDisk(SimPlatter(), random), random=random, options=SMALL)
     await vdisk.reach(DiskState.COMPLETE)
     vdisk.in_step = True
     return vdisk
@@ -79,12 +89,12 @@ async def converse(link: Any) -> list[object]:
     told.append(await link.listing(1, channel, b"", None, reverse=True, limit=2))
     told.append(await link.listing(1, channel, b"", None, reverse=False, limit=1000))
     told.append(await link.channels(1))
-    told.append(await link.blocked_generation(1, channel[:8]))
+    told.append(await link.look_up(1, channel[:8]))
     told.append(await link.block(1, BlockItem(channel[:8], 5, (1 << 64) - 1)))
     told.append(await link.block(1, BlockItem(channel[:8], 5, 7)))
     told.append(await link.block(1, BlockItem(channel[:8], 6, 7), HistoryItem(channel[:8], 2, b"history")))
     told.append(await link.put(1, blob_at(13, 16).pack_part(1), b"late"))
-    told.append(await link.blocked_generation(1, channel[:8]))
+    told.append(await link.look_up(1, channel[:8]))
     told.append(await link.blocked_generations(1, channel[:8] + bytes(8)))
     told.append(await link.blocked_generations(2, channel[:8]))
     written = told[1]
@@ -136,7 +146,7 @@ def test_without_an_answer_every_call_is_an_error_with_a_reason() -> None:
         assert (await link.get(1, blob_id, 0, 1)).status is Status.ERROR
         assert (await link.block(1, BlockItem(bytes(8), 1, 1))).status is Status.ERROR
         assert (await link.collect(1, CollectRequest(bytes(9), 1, 1, None, False, (), ()))).status is Status.ERROR
-        assert (await link.blocked_generation(1, bytes(8))).status is Status.ERROR
+        assert (await link.look_up(1, bytes(8))).status is Status.ERROR
         assert (await link.blocked_generations(1, bytes(8))).status is Status.ERROR
         assert (await link.listing(1, bytes(9), b"", None, reverse=False, limit=1)).status is Status.ERROR
         assert (await link.channels(1)).status is Status.ERROR
@@ -214,3 +224,42 @@ def test_strange_bytes_are_corruption_and_nothing_else(unpacker: Callable[[bytes
         unpacker(raw)
     except CorruptionError:
         return
+
+
+def test_tablets_that_start_in_the_same_turn_share_a_call_and_a_sync() -> None:
+    async def main() -> None:
+        vdisk = await open_vdisk()
+        _, second, link = await remote(vdisk)
+        tablets = [number.to_bytes(8, "big") for number in range(1, 201)]
+        served = second.interconnect.service.probe
+
+        async def counted(*work: Coroutine[Any, Any, Any]) -> tuple[list[Any], int]:
+            before = served.calls
+            return await asyncio.gather(*work), served.calls - before
+
+        found, calls = await counted(*(link.look_up(1, tablet) for tablet in tablets))
+        assert ({(reply.status, reply.blocked_generation) for reply in found}, calls) == ({(Status.OK, -1)}, 1)
+        disk = vdisk.disk
+        assert isinstance(disk, CountedDisk)
+        flushes = disk.flushes
+        replies, calls = await counted(*(link.block(1, BlockItem(tablet, 4, 7)) for tablet in tablets))
+        assert ({reply.status for reply in replies}, calls) == ({Status.OK}, 1)
+        assert disk.flushes == flushes + 1
+        # Each has an answer of its own: one in five is somebody else's by now.
+        rivals = (link.block(1, BlockItem(tablet, 4, 7 if at % 5 else 8)) for at, tablet in enumerate(tablets))
+        replies, calls = await counted(*rivals)
+        assert ([reply.status for reply in replies[:6]], calls) == ([Status.ALREADY, *[Status.OK] * 4, Status.ALREADY], 1)
+        parts = [(BlobId.unpack(tablet + blob_at(1, 16).pack()[8:]).pack_part(1), b"boot") for tablet in tablets]
+        late, calls = await counted(*(link.put(1, blob_id, body, from_reserve=True) for blob_id, body in parts))
+        assert ({reply.status for reply in late}, calls) == ({Status.BLOCKED}, 1)
+        fresh = [(blob_id[:12] + b"\5" + blob_id[13:], body) for blob_id, body in parts]
+        stored, calls = await counted(*(link.put(1, blob_id, body, from_reserve=True) for blob_id, body in fresh))
+        assert ({reply.status for reply in stored}, calls) == ({Status.OK}, 1)
+        # A part that was stored in a batch can be taken back.
+        assert (await link.drop(1, fresh[7][0], stored[7].place)).status is Status.OK
+        second.process.crash()
+        lost, _ = await counted(*(link.block(1, BlockItem(tablet, 6, 7)) for tablet in tablets))
+        assert {reply.status for reply in lost} == {Status.ERROR}
+        assert "cannot be reached" in lost[-1].reason
+
+    run_simulation(main(), seed=1)

@@ -21,6 +21,7 @@ SERVING: Final = 1  # the one method
 ASK_S: Final = 10.0
 ANSWER_S: Final = 7.0  # while nothing changes
 RETRY_S: Final = 0.25
+GATHER_S: Final = 0.01  # changes that follow each other so quickly are told at once: a node may start hundreds of tablets
 REPLY_BYTES: Final = 2 << 20  # some hundred thousand tablets
 
 
@@ -100,5 +101,6 @@ class ServingTablets:
             with suppress(TimeoutError):
                 async with asyncio.timeout(ANSWER_S):
                     await self._changing.wait()
+                    await asyncio.sleep(GATHER_S)
         generations = None if known == self._version else dict(self._own())
         return (_encode(_Serving(self._version, generations)),)
