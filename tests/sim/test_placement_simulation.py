@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.testing.batches import make_batch
 from penstock.testing.placement_world import PlacementWorld
 from penstock.testing.sim_limits import RunLimits
 from penstock.testing.sim_loop import current_loop, run_simulation
@@ -202,3 +203,28 @@ def test_nothing_moves_between_nodes_that_are_even_enough() -> None:
         assert world.counts.get("release", 0) == released
 
     tell(story, tablets=TABLETS + 1)  # one node has one more than the others
+
+
+def test_the_busiest_tablets_of_a_killed_node_are_started_first() -> None:
+    async def story(world: PlacementWorld) -> None:
+        lost = follower(world)
+        owned = sorted(tablet_id for tablet_id, owner in owners_of(world).items() if owner == lost)
+        assert len(owned) == 3
+        member = world.members[lost]
+        assert member.process is not None
+        for _ in range(20):
+            for weight, tablet_id in enumerate(owned):  # the last is the busiest
+                write = member.tablets.partition(tablet_id, 0).write
+                await member.process.call(write(make_batch([bytes(1000 * weight + 10)])))
+            await asyncio.sleep(1)
+        before = len(world.log)
+        member.kill()
+        await until(world, 1, lambda: all(serving(world, tablet_id) for tablet_id in owned), "others run them", look_s=0.05)
+        started_tablets = [line.split()[-4:] for line in world.log[before:] if " hosts tablet " in line]
+        by_node: dict[str, list[int]] = {}
+        for node, _, _, number in started_tablets:
+            by_node.setdefault(node, []).append(int(number))
+        assert sorted(map(len, by_node.values())) == [1, 2]
+        assert all(ids == sorted(ids, reverse=True) for ids in by_node.values())  # the busier one first
+
+    tell(story)

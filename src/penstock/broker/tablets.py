@@ -215,6 +215,11 @@ class Tablets:
         tablets = [hosted.tablet for hosted in self._hosted.values() if hosted.tablet is not None]
         return [partition for tablet in tablets for partition in tablet.partitions.values()]
 
+    def traffic(self) -> dict[int, int]:
+        """Bytes written to and read from each tablet that is hosted here, since this node started."""
+        probes = {tablet_id: self._probes.get(tablet_id) for tablet_id in self._hosted}
+        return {tablet_id: 0 if probe is None else probe.bytes_in + probe.bytes_out for tablet_id, probe in probes.items()}
+
     def probe_of(self, tablet_id: int) -> QueueProbe:
         """The counters of a tablet across its generations."""
         probe = self._probes.get(tablet_id)

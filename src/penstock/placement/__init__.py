@@ -14,6 +14,7 @@ from penstock.placement.requests import (
     PlacementRequests,
     described,
 )
+from penstock.placement.tablet_loads import TabletLoads
 
 __all__ = [
     "DRAIN_NODE",
@@ -36,6 +37,7 @@ __all__ = [
     "PlacementRequests",
     "Plan",
     "Reachability",
+    "TabletLoads",
     "TabletState",
     "TabletView",
     "Takeover",

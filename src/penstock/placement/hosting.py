@@ -23,10 +23,20 @@ class Hosting:
         self._limits: dict[int, asyncio.Semaphore] = {}
         self.asked: dict[int, int] = {}  # nodes that are being asked to host, by tablet
         self._changes: dict[int, int] = {}  # calls to each node so far
+        self._loads: dict[int, float] = {}  # of tablets, as their owners told last; a lost node's are what its tablets are worth
 
     def state(self, node_id: int | None, tablet_id: int) -> TabletState | None:
         """A tablet as a node hosts it; None if it does not, or has not told."""
         return None if node_id is None else self._states.get(node_id, {}).get(tablet_id)
+
+    def load(self, tablet_id: int) -> float:
+        """Bytes a second of a tablet, as the last node that hosted it told; 0 if none has."""
+        return self._loads.get(tablet_id, 0.0)
+
+    def forget_loads(self, existing: set[int]) -> None:
+        """All other tablets are deleted."""
+        for tablet_id in self._loads.keys() - existing:
+            del self._loads[tablet_id]
 
     def has_told(self, node_id: int) -> bool:
         """Whether a node has answered last time."""
@@ -60,6 +70,7 @@ class Hosting:
             self._states.pop(node_id, None)
         elif changes == self._changes.get(node_id, 0):
             self._states[node_id] = {state.tablet_id: state for state in states}
+            self._loads.update((state.tablet_id, state.load) for state in states if state.is_up)
 
     async def host(self, node_id: int, orders: Sequence[HostOrder]) -> list[TabletState]:
         """Ask a node to host tablets. Returns those that it told about."""

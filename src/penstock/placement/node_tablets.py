@@ -28,7 +28,7 @@ class TabletState(msgspec.Struct, frozen=True, array_like=True):
     trouble: str = ""
     """Why it does not run."""
     load: float = 0.0
-    """Bytes a second that are written and read; 0 if that is not known."""
+    """Bytes a second that are written and read, averaged over some seconds; told by `states` alone."""
 
 
 class PlacedTablet(NamedTuple):

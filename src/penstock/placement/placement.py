@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from penstock.coordination import Coordination, KeyChange, NotLeaderError, OwnerMap
@@ -174,6 +175,7 @@ class Placement:
         existing = {tablet.tablet_id for tablet in listed}
         self._tablet_health.forget(self._tablet_health.watched() - existing)
         self.probe.forget(existing)
+        self._hosting.forget_loads(existing)
         await self._drop_kept(existing)
         await self._leave_if_drained()
 
@@ -243,7 +245,6 @@ class Placement:
     def _view(self, tablet: CatalogTablet, owner: int | None, group: GroupNodes, *, is_failing: bool = False) -> TabletView:
         tablet_id = tablet.tablet_id
         move = self._moving.get(tablet_id)
-        state = self._hosting.state(owner, tablet_id)
         leader = self._coordination.leadership
         if tablet.follows_leader and leader is not None:
             group = GroupNodes(frozenset({leader.record.node_id}), is_pinned=True)
@@ -252,7 +253,7 @@ class Placement:
             owner=owner if move is None else move.target,
             topic=tablet.topic,
             partitions=tablet.partitions,
-            load=0.0 if state is None else state.load,
+            load=inf if tablet.follows_leader else self._hosting.load(tablet_id),
             disk_nodes=group.nodes,
             is_pinned=group.is_pinned,
             strikes=self._tablet_health.strikes(tablet_id),
@@ -311,7 +312,7 @@ class Placement:
         node has not heard yet that it was fenced."""
         missing: dict[int, list[HostOrder]] = {}
         strays = self._hosting.strays(owners.owner_of)
-        for tablet in listed:
+        for tablet in sorted(listed, key=lambda tablet: (not tablet.follows_leader, -self._hosting.load(tablet.tablet_id))):
             tablet_id = tablet.tablet_id
             owner = owners.owner_of(tablet_id)
             if owner is None or self._is_busy(tablet_id) or not self._hosting.has_told(owner):

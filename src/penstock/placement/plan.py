@@ -59,7 +59,7 @@ class TabletView:
     owner: int | None = None
     topic: str = ""
     partitions: int = 1
-    load: float = 0.0
+    load: float = 0.0  # bytes a second; infinite for what the leader itself uses
     disk_nodes: frozenset[int] = frozenset()
     is_pinned: bool = False
     strikes: int = 0  # how many nodes died while it started there
@@ -173,7 +173,8 @@ def choose(nodes: Sequence[NodeView], tablets: Sequence[TabletView], new: Sequen
 def _take_over(
     nodes: Mapping[int, NodeView], tablets: Sequence[TabletView], loads: Loads, *, is_maintained: bool
 ) -> tuple[list[Takeover], list[int]]:
-    """Tablets whose owner is lost or was never chosen: the busiest first, and last those that nodes died of."""
+    """Tablets whose owner is lost or was never chosen: first those that the leader itself uses, then the busiest, and last those
+    that nodes died of."""
     orphans = [tablet for tablet in tablets if _is_orphan(nodes, tablet, is_maintained=is_maintained)]
     orphans.sort(key=lambda tablet: (tablet.strikes, -tablet.load, tablet.tablet_id))
     takeovers: list[Takeover] = []

@@ -19,7 +19,7 @@ from penstock.broker import Tablets
 from penstock.coordination import ClusterIdentity, Coordination, MemberRecord, OwnerMap
 from penstock.coordination.key_layout import OWNERS
 from penstock.core.errors import PenstockError
-from penstock.placement import CatalogTablet, GroupNodes, HostOrder, Placement, TabletState
+from penstock.placement import CatalogTablet, GroupNodes, HostOrder, Placement, TabletLoads, TabletState
 from penstock.queue import PartitionConfig
 from penstock.testing.coordination_model import SimCoordination
 from penstock.testing.fault_ledger import InvariantError
@@ -252,6 +252,7 @@ class Member:
         self.process = SimProcess(world.loop, f"{self.name}-{self._lives}")
         self.placement = self._placing = None
         self._leader_revision = 0
+        self._loads = TabletLoads()
         rng = world.loop.fork_random(f"{self.name}/{self._lives}")
         self.coordination = Coordination(world.store.client(self.name), now=world.loop.time)
         self.storage = SimStorage(world, rng)
@@ -407,10 +408,8 @@ class Member:
         return self._states()
 
     def _states(self) -> list[TabletState]:
-        return [
-            TabletState(state.tablet, state.is_up, state.generation, state.boots, state.trouble)
-            for state in self.tablets.states()
-        ]
+        self._loads.update(self._world.loop.time(), self.tablets.traffic())
+        return [TabletState(*state, self._loads.rate(state.tablet)) for state in self.tablets.states()]
 
 
 class SimNodeTablets:

@@ -17,7 +17,7 @@ from penstock.broker.errors import PartitionUnavailableError
 from penstock.coordination import Coordination
 from penstock.core.errors import UnavailableError
 from penstock.interconnect import Handler, Interconnect, Parts, ServedCall
-from penstock.placement import HostOrder, TabletState
+from penstock.placement import HostOrder, TabletLoads, TabletState
 from penstock.queue import Partition, SourceWrite
 from penstock.server.scrub import Scrub
 from penstock.server.storage_report import storage_report
@@ -91,6 +91,7 @@ class TabletService:
     def __init__(self, interconnect: Interconnect, coordination: Coordination, tablets: Tablets) -> None:
         self._coordination = coordination
         self._tablets = tablets
+        self._loads = TabletLoads()
         self.scrub = Scrub(tablets.storage)
         self._revision = 0  # of the leader key of the last leader that called
         self.broker: PartitionBroker | None = None
@@ -138,8 +139,9 @@ class TabletService:
         return released
 
     def states(self) -> list[TabletState]:
-        """All tablets that are hosted here."""
-        return [TabletState(*state) for state in self._tablets.states()]
+        """All tablets that are hosted here, with their load since they were asked for last."""
+        self._loads.update(asyncio.get_running_loop().time(), self._tablets.traffic())
+        return [TabletState(*state, self._loads.rate(state.tablet)) for state in self._tablets.states()]
 
     def statuses(self) -> list[PartitionStatus]:
         """All partitions that are served here."""
