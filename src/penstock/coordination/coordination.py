@@ -63,7 +63,7 @@ from penstock.coordination.requests import OperatorRequest, decode_request
 from penstock.coordination.session import Session
 from penstock.coordination.status import CoordinationStatus
 from penstock.core.clock import boot_time
-from penstock.core.errors import ConfigError, InvalidRequestError
+from penstock.core.errors import ConfigError, CorruptionError, InvalidRequestError
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,8 @@ class Coordination:
         self._session: Session | None = None
         self._record: MemberRecord | None = None
         self._candidate: Candidate | None = None
-        self._owners: OwnerMap | None = None  # as last seen; None if a range changed since it was made
+        self._owners: OwnerMap | None = None  # as last seen; None until it is asked for
+        self._members: list[MemberRecord] | None = None  # as last seen; None until they are asked for
 
     # The cluster.
 
@@ -271,7 +272,9 @@ class Coordination:
 
     def members(self) -> list[MemberRecord]:
         """The running nodes, as last seen."""
-        return [decode_member(entry) for entry in self._mirror.scan(MEMBERS)]
+        if self._members is None:
+            self._members = [decode_member(entry) for entry in self._mirror.scan(MEMBERS)]
+        return self._members
 
     async def read_members(self) -> list[MemberRecord]:
         """The running nodes as they are now."""
@@ -490,7 +493,11 @@ class Coordination:
         self._listeners.remove(callback)
 
     def _tell(self, changes: list[KeyChange]) -> None:
-        if any(change.key.startswith(OWNERS) for change in changes):
-            self._owners = None
+        self._members = None
+        try:
+            if self._owners is not None:
+                self._owners.follow(changes)
+        except CorruptionError:
+            self._owners = None  # the next one that asks is told
         for listener in self._listeners:
             listener(changes)

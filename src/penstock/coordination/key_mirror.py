@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from sortedcontainers import SortedDict
+
 from penstock.coordination.port import Entry, Event, RolledBackError, Snapshot
 
 
@@ -26,7 +28,7 @@ class KeyMirror:
 
     def __init__(self) -> None:
         self.revision = 0
-        self._entries: dict[str, Entry] = {}
+        self._entries: SortedDict[str, Entry] = SortedDict()
 
     def get(self, key: str) -> Entry | None:
         """One key."""
@@ -34,7 +36,9 @@ class KeyMirror:
 
     def scan(self, prefix: str) -> list[Entry]:
         """All keys with a prefix, sorted."""
-        return sorted((entry for key, entry in self._entries.items() if key.startswith(prefix)), key=lambda entry: entry.key)
+        entries = self._entries
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None
+        return [entries[key] for key in entries.irange(prefix, end, inclusive=(True, False))]
 
     def check_listing(self, snapshot: Snapshot) -> None:
         """RolledBackError if a listing has a key as it was before the copy saw it change: revisions of a store that others
@@ -56,7 +60,7 @@ class KeyMirror:
             for key in sorted(self._entries.keys() | listed.keys())
             if self._entries.get(key) != listed.get(key)
         ]
-        self._entries = listed
+        self._entries = SortedDict(listed)
         self.revision = snapshot.position.revision
         return changes
 

@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 from sortedcontainers import SortedDict
 
-from penstock.coordination.key_layout import number_in, owner_key
+from penstock.coordination.key_layout import OWNERS, number_in, owner_key
+from penstock.coordination.key_mirror import KeyChange
 from penstock.coordination.port import Change, Compare, Delete, Entry, Put
 from penstock.core.errors import CorruptionError, InvalidRequestError
 
@@ -60,6 +61,17 @@ class OwnerMap:
         for entry in entries:
             stored = decode_range(entry)
             self._ranges[stored.first] = (stored, entry.revision)
+
+    def follow(self, changes: Iterable[KeyChange]) -> None:
+        """Apply what has changed in the store. CorruptionError if a key does not hold a range."""
+        for change in changes:
+            if not change.key.startswith(OWNERS):
+                continue
+            if change.after is None:
+                self._ranges.pop(number_in(change.key), None)
+            else:
+                stored = decode_range(change.after)
+                self._ranges[stored.first] = (stored, change.after.revision)
 
     def ranges(self) -> list[TabletRange]:
         """All ranges, sorted."""
