@@ -39,7 +39,9 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     "node remove": [(f"penstock node remove {_ETCD} 3", "")],
     "tablet list": [(f"penstock tablet list {_ETCD} --topic orders", "which node has which part of a topic")],
     "tablet move": [(f"penstock tablet move {_ETCD} 1004 3", "")],
+    "disk drain": [(f"penstock disk drain {_ETCD} 2:disk0 --wait", "")],
     "disk replace": [(f"penstock disk replace {_ETCD} 2:disk0 --to 4:disk0", "")],
+    "disk undrain": [(f"penstock disk undrain {_ETCD} 2:disk0", "")],
     "topic create": [
         ("penstock topic create orders -p 12", ""),
         ("penstock topic create orders --config retention.ms=3d --config retention.bytes=10GiB", "with limits"),

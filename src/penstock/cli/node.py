@@ -104,7 +104,7 @@ async def _list(coordination: Coordination, _: argparse.Namespace, output: Outpu
                 node["rack"],
                 node["datacenter"],
                 node["version"],
-                " ".join(f"{disk}={trouble or 'ok'}" for disk, trouble in sorted(node["disks"].items())),
+                _shown_disks(node),
                 " ".join(f"{name}={address}" for name, address in sorted(node["addresses"].items())),
             )
             for node in nodes
@@ -125,8 +125,15 @@ def _described(node_id: int, node: NodeRecord, member: MemberRecord | None, *, i
         "datacenter": "" if member is None else member.datacenter,
         "version": "" if member is None else member.version,
         "disks": {} if member is None else member.disks,
+        "draining_disks": sorted(node.draining_disks),
         "addresses": {} if member is None else member.addresses,
     }
+
+
+def _shown_disks(node: dict[str, Any]) -> str:
+    """Each disk with what is wrong with it, or that it drains."""
+    fine = dict.fromkeys(node["draining_disks"], "draining")
+    return " ".join(f"{disk}={trouble or fine.get(disk, 'ok')}" for disk, trouble in sorted(node["disks"].items()))
 
 
 async def _drain(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:

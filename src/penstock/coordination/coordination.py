@@ -234,12 +234,13 @@ class Coordination:
         compare, put = removal_of(entry)
         return await self.commit_as_leader([compare, Compare(member_key(node_id), 0)], [put])
 
-    async def set_draining(self, node_id: int, *, is_draining: bool) -> None:
-        """Say whether the tablets of a node are to move to others. InvalidRequestError if there is no such node."""
+    async def set_draining(self, node_id: int, *, is_draining: bool, disk: str | None = None) -> None:
+        """Say whether the tablets of a node, or the VDisks of one of its disks, are to move to others. InvalidRequestError if
+        there is no such node."""
         entry = (await self._store.get(node_key(node_id))).entry
         if entry is None or decode_node(entry).is_removed:
             raise InvalidRequestError(f"there is no node {node_id}; `penstock node list` shows them")
-        change = draining_of(entry, is_draining=is_draining)
+        change = draining_of(entry, is_draining=is_draining, disk=disk)
         if change is not None:
             self._check_done((await self.commit_as_leader([change[0]], [change[1]])).outcome, f"draining node {node_id}")
 

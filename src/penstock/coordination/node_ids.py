@@ -26,6 +26,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_removed: bool = False
     is_draining: bool = False
     """Whether its tablets are to move to other nodes, and none to it."""
+    draining_disks: frozenset[str] = frozenset()
+    """The disks whose VDisks are to move to other disks, and that get none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +77,17 @@ def removal_of(entry: Entry) -> tuple[Compare, Put]:
     return Compare(entry.key, entry.revision), _put(number_in(entry.key), removed)
 
 
-def draining_of(entry: Entry, *, is_draining: bool) -> tuple[Compare, Put] | None:
-    """The transaction that lets a node drain, or ends that; None if it is so already."""
+def draining_of(entry: Entry, *, is_draining: bool, disk: str | None = None) -> tuple[Compare, Put] | None:
+    """The transaction that lets a node, or one of its disks, drain, or ends that; None if it is so already."""
     node = decode_node(entry)
-    if node.is_draining == is_draining:
+    if disk is None:
+        changed = msgspec.structs.replace(node, is_draining=is_draining)
+    else:
+        disks = node.draining_disks | {disk} if is_draining else node.draining_disks - {disk}
+        changed = msgspec.structs.replace(node, draining_disks=disks)
+    if changed == node:
         return None
-    return Compare(entry.key, entry.revision), _put(number_in(entry.key), msgspec.structs.replace(node, is_draining=is_draining))
+    return Compare(entry.key, entry.revision), _put(number_in(entry.key), changed)
 
 
 def _claim_known(entry: Entry, node: NodeRecord, name: str) -> NodeClaim:

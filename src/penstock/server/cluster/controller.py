@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 FORM_ALL_S: Final = 10.0
 """How long a new group waits for all of its VDisks; then a quorum of them is enough, and the others learn from these."""
 REPLACE_DISK: Final = "replace-disk"
+DRAIN_DISK: Final = "drain-disk"
+AWAIT_DISK_DRAINED: Final = "await-disk-drained"
+UNDRAIN_DISK: Final = "undrain-disk"
 MAKE_GROUP: Final = "make-group"
 REMOVE_NODE: Final = "remove-node"
 
@@ -55,6 +58,8 @@ class GroupController:
             await self._catch_up(group, membership)
             if not membership.configuration.is_formed:
                 await self._form(membership)
+        for left in self._draining():
+            await self._leave_if_possible(left)
         for entry in self._coordination.requests().values():
             request = decode_request(entry)
             if not request.is_done:
@@ -158,6 +163,12 @@ class GroupController:
             return f"group {configuration.group:08x} is made on {_shown(configuration.seats)}"
         if request.kind == REPLACE_DISK:
             return await self._replace_disk(request)
+        if request.kind == DRAIN_DISK:
+            return await self._drain_disk(_seat(request))
+        if request.kind == AWAIT_DISK_DRAINED:
+            return await self._await_drained(_seat(request))
+        if request.kind == UNDRAIN_DISK:
+            return await self._undrain_disk(_seat(request))
         if request.kind == REMOVE_NODE:
             return await self._remove_node(int(request.arguments["node"]))
         if request.kind in self.answers:
@@ -165,17 +176,62 @@ class GroupController:
         raise InvalidRequestError(f"the leader does not know the request {request.kind!r}; upgrade Penstock on all nodes")
 
     async def _replace_disk(self, request: OperatorRequest) -> str:
-        """Move every VDisk that lives on a disk to another one; those of one group one after another."""
-        left = Seat(int(request.arguments["node"]), request.arguments["disk"])
-        to = request.arguments.get("to")
+        """Move every VDisk that lives on a disk to another one."""
+        left = _seat(request)
+        moved = await self._leave(left, request.arguments.get("to"))
+        if not moved:
+            raise InvalidRequestError(f"{_shown([left])} has no VDisk; `penstock node list` shows the disks of all nodes")
+        return f"{_shown([left])} is left: {', '.join(moved)}"
+
+    async def _drain_disk(self, left: Seat) -> str:
+        """Store that a disk drains. Each step moves what is on it, also that of the next leader."""
+        self._check_known(left)
+        for membership in self._groups.memberships.values():
+            if left in membership.configuration.seats and membership.configuration.erasure is Erasure.NONE:
+                raise ConfigError(
+                    f"group {membership.group.id:08x} on {_shown([left])} has no second copy to refill another disk from; "
+                    "copy its topics to a new group first"
+                )
+        await self._coordination.set_draining(left.node, is_draining=True, disk=left.disk)
+        return f"{_shown([left])} drains: its VDisks move to other disks, and it gets no more"
+
+    async def _await_drained(self, left: Seat) -> str:
+        if left not in self._draining():
+            raise InvalidRequestError(f"{_shown([left])} does not drain any more")
+        await self._leave(left)
+        return f"{_shown([left])} is drained: it has no VDisk, and gets none until it is undrained"
+
+    async def _undrain_disk(self, left: Seat) -> str:
+        self._check_known(left)
+        await self._coordination.set_draining(left.node, is_draining=False, disk=left.disk)
+        return f"{_shown([left])} can get VDisks again"
+
+    def _check_known(self, disk: Seat) -> None:
+        """InvalidRequestError unless a running node has this disk, or a group uses it."""
+        running = {member.node_id: member.disks for member in self._coordination.members()}
+        used = any(disk in membership.configuration.seats for membership in self._groups.memberships.values())
+        if not used and disk.disk not in running.get(disk.node, {}):
+            raise InvalidRequestError(f"there is no {_shown([disk])}; `penstock node list` shows the disks of all nodes")
+
+    def _draining(self) -> list[Seat]:
+        nodes = sorted(self._coordination.nodes().items())
+        return [Seat(node_id, disk) for node_id, node in nodes if not node.is_removed for disk in sorted(node.draining_disks)]
+
+    async def _leave_if_possible(self, left: Seat) -> None:
+        """Move what can be moved from a disk that drains; the rest waits for the next step."""
+        try:
+            await self._leave(left)
+        except (ConfigError, UnavailableError) as error:
+            log.debug("%s is not drained yet: %s", _shown([left]), error)
+
+    async def _leave(self, left: Seat, to: str | None = None) -> list[str]:
+        """Move every VDisk away from a disk, those of one group one after another. Returns what was moved where."""
         moved: list[str] = []
         for membership in self._groups.memberships.values():
             if left in membership.configuration.seats:
                 seat = await self._move(membership, membership.configuration.seats.index(left), to)
                 moved.append(f"group {membership.group.id:08x} to {_shown([seat])}")
-        if not moved:
-            raise InvalidRequestError(f"{_shown([left])} has no VDisk; `penstock node list` shows the disks of all nodes")
-        return f"{_shown([left])} is left: {', '.join(moved)}"
+        return moved
 
     async def _remove_node(self, node_id: int) -> str:
         """Remove a node that does not run and has no VDisk."""
@@ -212,11 +268,12 @@ class GroupController:
     # What there is.
 
     def _placed(self) -> tuple[list[PlacedDisk], dict[int, Seat]]:
-        """Every disk that can be used, and the seat that its number stands for."""
+        """Every disk that works, and the seat that its number stands for. Those that drain get no VDisk."""
         loads: dict[Seat, int] = {}
         for entry in self._entries():
             for seat in Configuration.unpack(entry.value).seats:
                 loads[seat] = loads.get(seat, 0) + 1
+        draining = set(self._draining())
         placed: list[PlacedDisk] = []
         seats: dict[int, Seat] = {}
         for member in sorted(self._coordination.members(), key=lambda member: member.node_id):
@@ -226,7 +283,8 @@ class GroupController:
                 seat = Seat(member.node_id, name)
                 number = len(seats)
                 seats[number] = seat
-                placed.append(PlacedDisk(number, member.datacenter, _domain(member), loads.get(seat, 0)))
+                is_draining = seat in draining
+                placed.append(PlacedDisk(number, member.datacenter, _domain(member), loads.get(seat, 0), suspect=is_draining))
         return placed, seats
 
     def _entries(self) -> list[Entry]:
@@ -250,6 +308,10 @@ async def lead(controller: GroupController, coordination: Coordination, interval
             log.info("this node decides nothing any more: %s", error)
         except PenstockError as error:
             log.warning("a decision about storage groups will be tried again: %s", error)
+
+
+def _seat(request: OperatorRequest) -> Seat:
+    return Seat(int(request.arguments["node"]), request.arguments["disk"])
 
 
 def _shown(seats: Sequence[Seat]) -> str:
