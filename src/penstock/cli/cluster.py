@@ -71,7 +71,8 @@ def _add_requests(actions: Any, parent: CommandParser) -> None:
     add_group = actions.add_parser(
         "add-group",
         help="create another storage group",
-        description="Create another storage group on the least loaded disks of running nodes. Tablets are not placed on it yet.",
+        description="Create another storage group on the least loaded disks of running nodes. New topics are spread over all "
+        "groups of the cluster's kind, by free space and by how many partitions each has; topics that exist stay where they are.",
         parents=[parent],
     )
     add_group.add_argument("--kind", choices=KINDS, default=None, help="its kind (default: that of the cluster)")

@@ -1,6 +1,7 @@
 """Placement of the tablets of topics on nodes, decided by the leader (the seed's Hive)."""
 
 from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory, Reachability
+from penstock.placement.group_choice import GroupRoom, choose_groups
 from penstock.placement.node_tablets import HostOrder, NodeTablets, PlacedTablet, TabletState
 from penstock.placement.placement import Placement
 from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, Plan, TabletView, Takeover, choose, plan
@@ -24,6 +25,7 @@ __all__ = [
     "Answer",
     "CatalogTablet",
     "GroupNodes",
+    "GroupRoom",
     "HostOrder",
     "Inventory",
     "Move",
@@ -42,6 +44,7 @@ __all__ = [
     "TabletView",
     "Takeover",
     "choose",
+    "choose_groups",
     "described",
     "plan",
 ]

@@ -36,7 +36,7 @@ class Inventory(Protocol):
         ...
 
     def own_group(self, node_id: int) -> int | None:
-        """The storage group of new tablets on a node; None if all nodes share one."""
+        """The storage group that only this node uses, as each worker of a machine has one; None if nodes share their groups."""
         ...
 
 

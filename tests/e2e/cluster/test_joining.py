@@ -10,22 +10,15 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from penstock.cli.etcd_options import ask_leader
 from penstock.cli.failure import CommandError
 from penstock.coordination import (
     ClusterIdentity,
-    Coordination,
     DuplicateMemberError,
-    EtcdOptions,
     NoClusterError,
     NodeNameTakenError,
     WrongClusterError,
-    cluster_prefix,
-    connect_etcd,
 )
 from penstock.core.clock import SystemClock
 from penstock.core.errors import ConfigError
@@ -34,12 +27,11 @@ from penstock.server.cluster import node as cluster_node
 from penstock.server.cluster.conversion import convert
 from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.feature_level import RAISE_LEVEL
-from penstock.server.cluster.groups import group_of_new_topics
 from penstock.server.cluster.node import ClusterNode
 from penstock.server.data_directory import node_secret
 from penstock.server.node import Node
+from tests.e2e.cluster.members import config, connected, create, read, serving_groups, write
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
-from tests.ports import free_ports
 
 WAIT_S = 60.0
 TLS = Path(__file__).parents[1] / "interconnect" / "tls"
@@ -50,34 +42,6 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdCluster]:
     """An etcd of one member."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as cluster:
         yield cluster
-
-
-def config(etcd: EtcdCluster, name: str, directory: Path, node: str = "n1") -> NodeConfig:
-    """The settings of a node that listens for other nodes only."""
-    kafka, interconnect = free_ports(2)
-    return NodeConfig(
-        data_dir=directory,
-        etcd=etcd.urls,
-        cluster_name=name,
-        node_name=node,
-        kafka_port=kafka,
-        interconnect_port=interconnect,
-        http_port=None,
-    )
-
-
-async def create(etcd: EtcdCluster, name: str, cluster_id: str = "8f14e45f-ceea-467f-a1d2-0c1d2e3f4a5b") -> None:
-    """Create a cluster."""
-    coordination = connected(etcd, name)
-    await coordination.create_cluster(ClusterIdentity(cluster_id=cluster_id, name=name, kind="mirror-3"))
-    await coordination.close()
-
-
-def connected(etcd: EtcdCluster, name: str) -> Coordination:
-    """What the nodes of a cluster agree by."""
-    import random
-
-    return Coordination(connect_etcd(EtcdOptions(etcd.urls, cluster_prefix(name)), random.Random(1)))
 
 
 async def refused(config: NodeConfig, kind: type[ConfigError], text: str) -> None:
@@ -237,24 +201,9 @@ def test_a_single_node_becomes_the_first_of_a_cluster_with_its_topics(etcd: Etcd
     """Its topics stay in its own storage group; new ones are in the group that the cluster makes."""
     values = [b"one", b"two"]
 
-    def write(bootstrap: str, topic: str) -> None:
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(topic, 1)])[topic].result(WAIT_S)
-        producer = Producer({"bootstrap.servers": bootstrap})
-        for value in values:
-            producer.produce(topic, value)
-        assert producer.flush(WAIT_S) == 0
-
-    def read(bootstrap: str, topic: str) -> list[bytes]:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader"})
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found = [message.value() or b"" for message in consumer.consume(len(values), WAIT_S)]
-        consumer.close()
-        return found
-
     async def test() -> None:
         single = await Node.start(NodeConfig(data_dir=tmp_path / "n1", kafka_port=0, http_port=None))
-        await asyncio.to_thread(write, str(single.listeners["kafka"]), "old")
+        await asyncio.to_thread(write, str(single.listeners["kafka"]), "old", values)
         await single.stop()
         identity = (tmp_path / "n1" / "node.json").read_text()
         for _ in range(2):  # what was interrupted at its end can be repeated
@@ -265,16 +214,16 @@ def test_a_single_node_becomes_the_first_of_a_cluster_with_its_topics(etcd: Etcd
         configs = [config(etcd, "grown", tmp_path / f"n{number}", f"n{number}") for number in (1, 2, 3)]
         nodes = [await ClusterNode.start(own) for own in configs]
         bootstrap = ",".join(f"127.0.0.1:{own.kafka_port}" for own in configs)
-        assert await asyncio.to_thread(read, bootstrap, "old") == values
+        assert await asyncio.to_thread(read, bootstrap, "old", len(values)) == values
         async with asyncio.timeout(WAIT_S):
-            while group_of_new_topics(nodes[0]._coordination) is None:  # noqa: ASYNC110 - a test that looks on
+            while not (made := serving_groups(nodes[0]._coordination)):  # noqa: ASYNC110 - a test that looks on
                 await asyncio.sleep(0.05)
-        await asyncio.to_thread(write, bootstrap, "new")
-        assert await asyncio.to_thread(read, bootstrap, "new") == values
+        await asyncio.to_thread(write, bootstrap, "new", values)
+        assert await asyncio.to_thread(read, bootstrap, "new", len(values)) == values
         broker = nodes[0]._member.broker
         assert broker is not None
         groups = [broker.catalog.topic(name).groups for name in ("old", "new")]
-        assert groups == [(), (group_of_new_topics(nodes[0]._coordination),)]
+        assert groups == [(), tuple(made)]
         for node in nodes:
             await node.stop()
 

@@ -9,8 +9,9 @@ from penstock.broker import PartitionStatus, Tablets, TopicPartition
 from penstock.broker.errors import PartitionUnavailableError
 from penstock.coordination import Coordination
 from penstock.core.errors import UnavailableError
-from penstock.placement import Placement
+from penstock.placement import Placement, choose_groups
 from penstock.queue import SourceWrite
+from penstock.server.cluster.group_rooms import GroupRooms
 from penstock.server.cluster.tablet_client import TabletClient
 
 
@@ -42,12 +43,20 @@ class LedClusterNodes(ClusterNodes):
     """What the leader does with the other nodes."""
 
     def __init__(
-        self, node_id: int, coordination: Coordination, client: TabletClient, tablets: Tablets, placement: Placement
+        self,
+        node_id: int,
+        coordination: Coordination,
+        client: TabletClient,
+        tablets: Tablets,
+        placement: Placement,
+        *,
+        rooms: GroupRooms,
     ) -> None:
         super().__init__(node_id, coordination)
         self._client = client
         self._tablets = tablets
         self._placement = placement
+        self._rooms = rooms
 
     @property
     def spread(self) -> int:
@@ -56,7 +65,8 @@ class LedClusterNodes(ClusterNodes):
 
     def choose_groups(self, count: int) -> Sequence[int]:
         """See TabletSpread."""
-        return self._placement.choose_groups(count)
+        rooms = self._rooms.rooms()
+        return choose_groups(rooms, count) if rooms else self._placement.choose_groups(count)
 
     async def place(self, tablets: Sequence[int]) -> None:
         """See LedNodes."""

@@ -36,17 +36,12 @@ SURVEY_S: Final = 1.0
 
 def system_group(coordination: Coordination) -> int:
     """The group of the system tablets: the first one, which is that of a single node if the cluster was made of one."""
-    known = (Configuration.unpack(entry.value).group for entry in coordination.groups().values())
-    return min(known, default=DYNAMIC_GROUPS_FROM)
+    return min(group_ids(coordination), default=DYNAMIC_GROUPS_FROM)
 
 
-def group_of_new_topics(coordination: Coordination) -> int | None:
-    """The first group that a cluster which was made of a single node has made itself; None if that is the first of all, or does
-    not serve yet."""
-    known = [Configuration.unpack(entry.value) for entry in coordination.groups().values()]
-    if all(group.group >= DYNAMIC_GROUPS_FROM for group in known):
-        return None
-    return min((group.group for group in known if group.group >= DYNAMIC_GROUPS_FROM and group.is_formed), default=None)
+def group_ids(coordination: Coordination) -> frozenset[int]:
+    """The groups that coordination knows."""
+    return frozenset(Configuration.unpack(entry.value).group for entry in coordination.groups().values())
 
 
 class GroupRisk(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from penstock.blob import Configuration, Erasure
@@ -62,6 +63,13 @@ class CatalogInventory:
             if known[1] == group_id:
                 return known[2]
         return GroupNodes()
+
+    def partitions_by_group(self) -> Counter[int]:
+        """How many partitions each storage group has."""
+        counts: Counter[int] = Counter()
+        for tablet in self.tablets():
+            counts[tablet.group] += tablet.partitions
+        return counts
 
     def _group_of(self, topic: Topic, tablet_id: int) -> int:
         group = topic.group_of(tablet_id)

@@ -22,6 +22,7 @@ from penstock.placement import Answer, Placement
 from penstock.server.broker_host import BrokerHost, Listener, listen_kafka, listen_schemas
 from penstock.server.cluster.administration import ClusterAdministration
 from penstock.server.cluster.cluster_nodes import ClusterNodes, LedClusterNodes
+from penstock.server.cluster.group_rooms import GroupRooms
 from penstock.server.cluster.inventory import CatalogInventory
 from penstock.server.cluster.kafka_side import KafkaSide
 from penstock.server.cluster.kafka_view import InStep
@@ -149,7 +150,14 @@ class ClusterMember:
         """Start the broker with its listeners in `host`, on the tablets that run here. Whatever is started is stopped with it."""
         inventory = CatalogInventory(self._coordination, lambda: host.broker, self._options.group, self._own_group)
         placement = self.placement = Placement(self._coordination, self._peers, self.client, inventory, self._clock)
-        led_nodes = LedClusterNodes(self._layout.node_id, self._coordination, self.client, self.tablets, placement)
+        rooms = GroupRooms(
+            self._coordination,
+            self.client,
+            self._storage,
+            first_group=self._options.group,
+            partitions=inventory.partitions_by_group,
+        )
+        led_nodes = LedClusterNodes(self._layout.node_id, self._coordination, self.client, self.tablets, placement, rooms=rooms)
 
         service: LeaderService
 
@@ -163,6 +171,7 @@ class ClusterMember:
             tasks = [
                 asyncio.create_task(placement.run(), name="placement"),
                 asyncio.create_task(self.client.poll_statuses(), name="partition-statuses"),
+                asyncio.create_task(rooms.poll(), name="group-rooms"),
             ]
             host.closing.push_async_callback(_cancel, tasks)
             await self.stop_following()

@@ -51,7 +51,7 @@ from penstock.server.cluster.feature_level import (
     check_feature_level,
     raise_level,
 )
-from penstock.server.cluster.groups import ClusterGroups, group_of_new_topics, system_group
+from penstock.server.cluster.groups import ClusterGroups, group_ids, system_group
 from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
 from penstock.server.cluster.joining import check_members
 from penstock.server.cluster.known_nodes import serving_node
@@ -286,7 +286,6 @@ class ClusterNode:
             clock=self._clock,
             random=self._random,
             in_step=self._groups.nodes_in_step,
-            own_group=lambda _: group_of_new_topics(self._coordination),
         )
         self._closing.push_async_callback(member.stop)
         return member
