@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from operator import ne
 
 import pytest
 
@@ -133,7 +134,7 @@ async def roll_back(store: SimCoordination, nodes: list[SimNode], rng: random.Ra
     mender = Coordination(store.client("mender"), now=sim_loop().time)
     while True:
         try:
-            await mender.recover_cluster(IDENTITY, newest, {})
+            await mender.recover_cluster(IDENTITY, newest, {}, ne)
             return
         except PenstockError:
             await asyncio.sleep(0.1)
@@ -217,7 +218,7 @@ def test_a_restored_store_is_not_changed_until_it_was_brought_up_to_date() -> No
         assert store.table.revision == before
         assert len(coordination.groups()) == 5  # the node still knows what it saw
         mender = Coordination(store.client("mender"), now=sim_loop().time)
-        await mender.recover_cluster(IDENTITY, coordination.mark, {1: b"1", 2: b"newer", 5: b"1"})
+        await mender.recover_cluster(IDENTITY, coordination.mark, {1: b"1", 2: b"newer", 5: b"1"}, ne)
         await asyncio.sleep(10)
         assert coordination.status.is_usable
         assert [entry.value for entry in coordination.groups().values()] == [b"1", b"newer", b"1"]
@@ -279,7 +280,7 @@ def test_a_leader_does_not_trust_a_revision_from_before_the_store_was_rolled_bac
         await asyncio.sleep(5)
         assert challenger.coordination.status.state is StoreState.ROLLED_BACK
         mender = Coordination(store.client("mender"), now=sim_loop().time)
-        await mender.recover_cluster(IDENTITY, challenger.coordination.mark, {})
+        await mender.recover_cluster(IDENTITY, challenger.coordination.mark, {}, ne)
         await asyncio.sleep(2)
         entry = store.table.get("leader").entry
         for node in (first, second):

@@ -3,7 +3,7 @@
 from penstock.blob.blob_id import BLOB_SIZE_MAX, COOKIE_MAX, GENERATION_MAX, MAX_BARRIER, SIZE_FIELD_MAX, STEP_MAX, BlobId
 from penstock.blob.channel_history import ChannelHistory, TabletInfo
 from penstock.blob.config import DYNAMIC_GROUPS_FROM, GroupConfig, static_group
-from penstock.blob.configuration import Configuration, Seat, load_configuration
+from penstock.blob.configuration import Configuration, Seat, newest_configuration
 from penstock.blob.confirmation import Confirmations, UnconfirmedError
 from penstock.blob.controller import Controller
 from penstock.blob.disk import Buffer, Disk, DiskSpace, FilePiece
@@ -83,7 +83,7 @@ __all__ = [
     "group_quorum",
     "group_state",
     "link_to_vdisk",
-    "load_configuration",
+    "newest_configuration",
     "open_local_vdisk",
     "static_group",
 ]

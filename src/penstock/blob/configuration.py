@@ -14,7 +14,10 @@ The newest whole file counts; older ones are deleted once a newer one is durable
 
 from __future__ import annotations
 
+import errno
 import json
+from contextlib import suppress
+from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
@@ -27,6 +30,7 @@ from penstock.core.errors import ConfigError, CorruptionError, InvalidRequestErr
 MAGIC = b"PENg"
 VERSION = 1
 SUFFIX = ".conf"
+LOOKS_MAX = 10  # at a directory in which configurations are being replaced
 
 _HEAD = Struct(">4sHHII")
 
@@ -120,6 +124,18 @@ async def load_configuration(disk: Disk) -> Configuration | None:
         except CorruptionError:
             continue  # its writing was cut short, so that it was never served
     return None
+
+
+def newest_configuration(directory: Path) -> Configuration | None:
+    """The newest whole configuration of a VDisk in this directory, also while it is in use."""
+    for _ in range(LOOKS_MAX):
+        names = sorted((path.name for path in directory.glob(f"*{SUFFIX}")), reverse=True)
+        for name in names:
+            with suppress(CorruptionError, FileNotFoundError):  # it is being written, or was replaced by a newer one
+                return Configuration.unpack((directory / name).read_bytes())
+        if not names:
+            return None
+    raise OSError(errno.EIO, f"the configuration in {directory} is damaged")
 
 
 async def store_configuration(disk: Disk, configuration: Configuration) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.cli.client_options import output_options
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.etcd_options import ask_leader, cluster_config, etcd_options, run_connected, show_answer
+from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import usage
 from penstock.cli.output import Output
+from penstock.server.config import load_config
 
 if TYPE_CHECKING:
     from penstock.coordination import ClusterIdentity, Coordination
@@ -47,23 +51,47 @@ def parser() -> argparse.ArgumentParser:
         description="Show the identity, the leader and the members of a cluster, as etcd has them.",
         parents=[parent],
     )
+    _add_recovery(actions, parent)
+    _add_requests(actions, parent)
+    return command
+
+
+def _add_recovery(actions: Any, parent: CommandParser) -> None:
+    """What rebuilds a lost etcd."""
+    export = actions.add_parser(
+        "export",
+        help="write what the disks of this machine know of the cluster to a file, for `cluster recover`",
+        description="Write what the disks of this machine know of the cluster to a file, for `penstock cluster recover` on "
+        "another one. etcd is not needed, and the node may be running. The file holds no messages and no secrets.",
+    )
+    export.add_argument("file", metavar="FILE", type=Path, help="the file to write")
+    export.add_argument("--data-dir", metavar="DIR", type=Path, required=True, help="the data directory of the node")
+    output_options(export.add_argument_group("output"))
     recover = actions.add_parser(
         "recover",
-        help="rebuild an etcd that is empty or an old copy from the data directories of nodes",
-        description="Rebuild an etcd that lost its data, or is an old copy, from the data directories of stopped nodes. Name as "
-        "many as this machine has; disks of other nodes that know a newer configuration win when those start.",
+        help="rebuild an etcd that is empty or an old copy from the disks of nodes",
+        description="Rebuild an etcd that lost its data, or is an old copy, from what the disks of nodes know: the files that "
+        "`penstock cluster export` wrote on other machines, and data directories of this one. Nodes may be running; they go on "
+        "by themselves. Of each storage group as many disks must be among them as the group needs to serve.",
         parents=[parent],
     )
     recover.add_argument(
-        "--data-dir",
-        metavar="DIR",
+        "--from",
+        dest="exports",
+        metavar="FILE",
         type=Path,
         action="append",
-        required=True,
-        help="the data directory of a node; may be repeated",
+        default=[],
+        help="a file that `penstock cluster export` wrote on another machine; may be repeated",
     )
-    _add_requests(actions, parent)
-    return command
+    recover.add_argument(
+        "--data-dir", metavar="DIR", type=Path, action="append", default=[], help="the data directory of a node; may be repeated"
+    )
+    recover.add_argument(
+        "--accept-missing",
+        action="store_true",
+        help="go on though too few disks of a group could be read: those that are missing are lost for good",
+    )
 
 
 def _add_requests(actions: Any, parent: CommandParser) -> None:
@@ -98,6 +126,8 @@ def _add_node_options(init: argparse.ArgumentParser) -> None:
 def run(argv: list[str]) -> int:
     """Carry out one subcommand."""
     arguments = parser().parse_args(argv)
+    if arguments.action == "export":
+        return _export(arguments)
     actions = {"init": _init, "show": _show, "recover": _recover, "add-group": _add_group, "raise-level": _raise_level}
     return run_connected(actions[arguments.action], arguments)
 
@@ -172,10 +202,33 @@ async def _show(coordination: Coordination, _: argparse.Namespace, output: Outpu
     )
 
 
-async def _recover(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
-    from penstock.server.cluster.recovery import recover
+def _export(arguments: argparse.Namespace) -> int:
+    from penstock.server.cluster.recovery import read_node, write_export
 
-    recovered = await recover(coordination, cluster_config(arguments), arguments.data_dir)
+    output = Output.of(arguments)
+    export = read_node(load_config({}, os.environ), arguments.data_dir.absolute())
+    write_export(export, arguments.file)
+    found = {"node": export.node_id, "cluster_id": export.mark.cluster_id, "vdisks": len(export.vdisks)}
+    if output.as_json:
+        output.document({**found, "disks_not_read": export.unreadable})
+    output.say(
+        f"{arguments.file} holds what node {export.node_id} knows of cluster {export.mark.cluster_id}, with {len(export.vdisks)}"
+        f" VDisks; name it to `penstock cluster recover --from {arguments.file.name}`"
+    )
+    for disk, reason in export.unreadable.items():
+        output.say(f"{disk} cannot be read: {reason}")
+    return ExitCode.OK
+
+
+async def _recover(coordination: Coordination, arguments: argparse.Namespace, output: Output) -> None:
+    from penstock.server.cluster.recovery import read_export, read_node, recover
+
+    if not arguments.exports and not arguments.data_dir:
+        raise usage("name what to rebuild etcd from: --from FILE for other machines, --data-dir DIR for this one")
+    config = cluster_config(arguments)
+    exports = [read_export(path) for path in arguments.exports]
+    exports += [read_node(config, path.absolute()) for path in arguments.data_dir]
+    recovered = await recover(coordination, config.cluster_name, exports, accept_missing=arguments.accept_missing)
     identity, groups, unread = recovered
     if output.as_json:
         output.document(
@@ -183,12 +236,12 @@ async def _recover(coordination: Coordination, arguments: argparse.Namespace, ou
         )
     output.say(
         f"cluster {identity.name} is rebuilt: id {identity.cluster_id}, {len(groups)} storage groups, for the"
-        f" {identity.recoveries}. time; start its nodes"
+        f" {identity.recoveries}. time; nodes that run go on by themselves, start the others"
     )
     if unread:
         output.say(
-            f"not read, for their data directories were not named: {', '.join(unread)} (NODE:DISK); if a VDisk was moved since "
-            "those that were read were written, they know of it, and it holds as soon as their nodes run"
+            f"not read: {', '.join(unread)} (NODE:DISK); if they know of a later move of a VDisk, it holds as soon as their nodes"
+            " run"
         )
 
 

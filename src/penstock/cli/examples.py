@@ -28,7 +28,10 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     "storage confirm-clock": [("penstock storage confirm-clock", "")],
     "cluster init": [(f"penstock cluster init {_ETCD} --kind mirror-3", "")],
     "cluster show": [(f"penstock cluster show {_ETCD}", "")],
-    "cluster recover": [(f"penstock cluster recover {_ETCD} --data-dir /var/lib/penstock", "")],
+    "cluster export": [("penstock cluster export node2.json --data-dir /var/lib/penstock", "")],
+    "cluster recover": [
+        (f"penstock cluster recover {_ETCD} --data-dir /var/lib/penstock --from node2.json --from node3.json", "")
+    ],
     "cluster add-group": [(f"penstock cluster add-group {_ETCD}", "")],
     "cluster raise-level": [(f"penstock cluster raise-level {_ETCD}", "")],
     "dev-cluster": [("penstock dev-cluster --data-dir cluster", "etcd and three nodes, until Ctrl-C")],

@@ -22,7 +22,6 @@ from penstock.coordination.identity import (
     ClusterIdentity,
     ClusterMark,
     NoClusterError,
-    WrongClusterError,
     check_identity,
     decode_identity,
     encode_identity,
@@ -62,6 +61,7 @@ from penstock.coordination.port import (
 from penstock.coordination.requests import OperatorRequest, decode_request
 from penstock.coordination.session import Session
 from penstock.coordination.status import CoordinationStatus
+from penstock.coordination.store_recovery import IsNewer, recover_store
 from penstock.core.clock import boot_time
 from penstock.core.errors import ConfigError, CorruptionError, InvalidRequestError
 
@@ -112,9 +112,7 @@ class Coordination:
                 return existing
             # Refused or unknown: the next look tells whose cluster it became.
             await self._store.commit([Compare(IDENTITY, 0)], [Put(IDENTITY, encode_identity(identity))])
-        raise CoordinationUnavailableError(
-            f"creating cluster {identity.name} was not confirmed in {ATTEMPTS} attempts; run it again"
-        )
+        raise CoordinationUnavailableError(f"cluster {identity.name} was not created in {ATTEMPTS} attempts; run it again")
 
     async def open(self, mark: ClusterMark | None = None) -> ClusterIdentity:
         """Check that the store is the one this node belongs to, read everything and follow it from then on."""
@@ -164,31 +162,15 @@ class Coordination:
         raised = msgspec.structs.replace(identity, feature_level=max(level, identity.feature_level))
         return await self.commit_as_leader([Compare(IDENTITY, entry.revision)], [Put(IDENTITY, encode_identity(raised))])
 
-    async def recover_cluster(self, identity: ClusterIdentity, mark: ClusterMark, groups: Mapping[int, bytes]) -> ClusterIdentity:
-        """Bring a store that is empty or an old copy up to date: the configurations of groups that the disks have, and last an
-        identity that says so, upon which waiting nodes go on. `mark` is the newest that a node of the cluster keeps."""
-        snapshot = await self._store.inner.scan("")
-        entries = {entry.key: entry for entry in snapshot.entries}
-        existing = entries.get(IDENTITY)
-        found = decode_identity(existing) if existing is not None else None
-        if found is not None and found.cluster_id != identity.cluster_id:
-            raise WrongClusterError(
-                f"the store holds cluster {found.cluster_id}, and the disks are of cluster {identity.cluster_id}"
-            )
-        recoveries = max(mark.recoveries, found.recoveries if found is not None else 0) + 1
-        recovered = msgspec.structs.replace(identity, recoveries=recoveries)
-        puts = [
-            *(Put(group_key(group_id), value) for group_id, value in groups.items()),
-            Put(IDENTITY, encode_identity(recovered)),
-        ]
-        for put in puts:
-            known = entries.get(put.key)
-            if known is not None and known.value == put.value:
-                continue
-            result = await self._store.inner.commit([Compare(put.key, known.revision if known is not None else 0)], [put])
-            if result.outcome is not Outcome.DONE:
-                raise CoordinationUnavailableError(f"recovering {put.key} is {result.outcome.value}; run the recovery again")
-        return recovered
+    async def recover_cluster(
+        self, identity: ClusterIdentity, mark: ClusterMark, groups: Mapping[int, bytes], is_newer: IsNewer
+    ) -> ClusterIdentity:
+        """Bring a store that is empty or an old copy up to date: see `recover_store`."""
+        return await recover_store(self._store.inner, identity, mark, groups, is_newer)
+
+    async def restore_group(self, group_id: int, value: bytes) -> None:
+        """Write the configuration of a group that disks know and a rebuilt store does not, unless it has one by now."""
+        await self._store.commit([Compare(group_key(group_id), 0)], [Put(group_key(group_id), value)])
 
     # Nodes and members.
 
@@ -209,9 +191,7 @@ class Coordination:
                 raise DuplicateMemberError(f"node {claim.node_id} ({name}) is running; stop it before it is replaced")
             # Refused or unknown: the next look tells who has the id.
             await self._store.commit([claim.change[0], Compare(member_key(claim.node_id), 0)], [claim.change[1]])
-        raise CoordinationUnavailableError(
-            f"the id of node {name} was not confirmed in {CLAIM_ATTEMPTS} attempts; start it again"
-        )
+        raise CoordinationUnavailableError(f"node {name} was given no id in {CLAIM_ATTEMPTS} attempts; start it again")
 
     async def adopt_node(self, node_id: int, node: NodeRecord, group_id: int, configuration: bytes) -> None:
         """Write the node, the storage group and the tablets that a new cluster begins with. What is there already must be the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from operator import ne
 
 import msgspec
 import pytest
@@ -267,14 +268,14 @@ def test_a_store_that_lost_everything_is_rebuilt_and_then_accepted(store: StoreU
         node = Coordination(store.client(), now=store.now)
         with pytest.raises(NoClusterError, match="cluster recover"):
             await node.open(mark)
-        recovered = await node.recover_cluster(IDENTITY, mark, {1: b"one", 2: b"two"})
+        recovered = await node.recover_cluster(IDENTITY, mark, {1: b"one", 2: b"two"}, ne)
         assert recovered.recoveries == 1
         assert await node.open(mark) == recovered
         assert [entry.value for entry in node.groups().values()] == [b"one", b"two"]
         assert (node.mark.recoveries, node.mark.cluster_id) == (1, IDENTITY.cluster_id)
         stranger = Coordination(store.client(), now=store.now)
         with pytest.raises(WrongClusterError):
-            await stranger.recover_cluster(msgspec.structs.replace(IDENTITY, cluster_id="another"), mark, {})
+            await stranger.recover_cluster(msgspec.structs.replace(IDENTITY, cluster_id="another"), mark, {}, ne)
         await stranger.close()
         await node.close()
 

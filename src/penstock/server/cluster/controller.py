@@ -25,12 +25,13 @@ from penstock.blob import (
 from penstock.coordination import Coordination, Entry, MemberRecord, NotLeaderError, OperatorRequest, Outcome, decode_request
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError, InvalidRequestError, PenstockError, UnavailableError
-from penstock.server.cluster.groups import ClusterGroups
+from penstock.server.cluster.groups import ClusterGroups, group_ids
 
 log = logging.getLogger(__name__)
 
 FORM_ALL_S: Final = 10.0
 """How long a new group waits for all of its VDisks; then a quorum of them is enough, and the others learn from these."""
+GROUPS_PER_RECOVERY: Final = 1 << 12
 REPLACE_DISK: Final = "replace-disk"
 DRAIN_DISK: Final = "drain-disk"
 AWAIT_DISK_DRAINED: Final = "await-disk-drained"
@@ -92,8 +93,9 @@ class GroupController:
         """A new group, in which the VDisks do not serve yet."""
         placed, seats = self._placed()
         chosen = choose_disks(erasure, placed)
-        known = [Configuration.unpack(entry.value).group for entry in self._coordination.groups().values()]
-        group = max([DYNAMIC_GROUPS_FROM - 1, *known]) + 1
+        # A store that was rebuilt may not know all groups yet: those made before have other numbers.
+        first = DYNAMIC_GROUPS_FROM + self._coordination.identity.recoveries * GROUPS_PER_RECOVERY
+        group = max([first - 1, *group_ids(self._coordination)]) + 1
         configuration = Configuration(group, 1, erasure, tuple(seats[disk] for disk in chosen), is_formed=False)
         await self._write(configuration, 0)
         log.info("group %08x is made: %s on %s", group, erasure.value, _shown(configuration.seats))

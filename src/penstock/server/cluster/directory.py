@@ -5,7 +5,8 @@ DATA/cluster.json               {"format": 1, "directory_id": …, "cluster_id":
                                  "disks": ["disk0"]}
                                 cluster_id and node_id are missing until the cluster has given this directory an id
 DATA/coordination.mark          {"format": 1, "cluster_id": …, "recoveries": 0, "store_id": …, "revision": …,
-                                 "feature_level": 1}
+                                 "feature_level": 1, "groups": [2181038080]}
+                                groups are all storage groups that were ever known here
 DATA/disk0/                     the disks, unless they are elsewhere
 """
 
@@ -33,9 +34,9 @@ MARK_NAME: Final = "coordination.mark"
 
 
 class ClusterDirectory:
-    """A data directory that this process has locked. `open` locks it, `close` unlocks it."""
+    """A data directory that this process has locked, or only looks at. `open` locks it, `close` unlocks it."""
 
-    def __init__(self, path: Path, lock: int, directory_id: str, disks: tuple[Path, ...]) -> None:
+    def __init__(self, path: Path, lock: int | None, directory_id: str, disks: tuple[Path, ...]) -> None:
         self.path = path
         self.directory_id = directory_id
         self.disks = disks
@@ -67,6 +68,15 @@ class ClusterDirectory:
             raise
         return directory
 
+    @classmethod
+    def look(cls, path: Path) -> ClusterDirectory:
+        """Read who a directory is without locking it; a node may work in it meanwhile."""
+        fields = read_fields(path / CLUSTER_NAME, {"directory_id": str, "incarnation": int}) or {}
+        disks = tuple(path / disk for disk in fields.get("disks") or ["disk0"])
+        directory = cls(path, None, fields.get("directory_id", ""), disks)
+        directory.cluster_id, directory.node_id = fields.get("cluster_id", ""), fields.get("node_id", 0)
+        return directory
+
     def join(self, cluster_id: str, node_id: int) -> None:
         """Note durably which node of which cluster this directory is."""
         if self.cluster_id and (self.cluster_id, self.node_id) != (cluster_id, node_id):
@@ -95,9 +105,16 @@ class ClusterDirectory:
         fields = read_fields(self.path / MARK_NAME, {}) or {}
         return int(fields.get("feature_level", 1))
 
-    def keep_mark(self, mark: ClusterMark, feature_level: int = 1) -> None:
-        """Keep what was seen of the store, so that an older one is recognized, and a lost one rebuilt."""
+    def known_groups(self) -> frozenset[int]:
+        """The storage groups of the cluster that this node has seen in the store."""
+        fields = read_fields(self.path / MARK_NAME, {}) or {}
+        return frozenset(fields.get("groups", ()))
+
+    def keep_mark(self, mark: ClusterMark, feature_level: int = 1, groups: frozenset[int] = frozenset()) -> None:
+        """Keep what was seen of the store, so that an older one is recognized, and a lost one rebuilt. Groups are never deleted:
+        a rebuilt store may lack some."""
         fields = {
+            "groups": sorted(groups | self.known_groups()),
             "feature_level": feature_level,
             "cluster_id": mark.cluster_id,
             "recoveries": mark.recoveries,
@@ -119,7 +136,8 @@ class ClusterDirectory:
 
     def close(self) -> None:
         """Unlock the directory."""
-        os.close(self._lock)
+        if self._lock is not None:
+            os.close(self._lock)
 
     def _write(self) -> None:
         path = self.path

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.blob import Configuration, Disk, GroupConfig, LocalDisk, load_configuration
+from penstock.blob import Configuration, Disk, GroupConfig, LocalDisk, newest_configuration
 from penstock.core.errors import ConfigError
 from penstock.server.disk_marks import MARK_NAME, all_within
 from penstock.server.errors import DirectoryMismatchError
@@ -77,22 +77,23 @@ class NodeDisks:
                 raise error.__cause__ from error
             raise
 
-    async def configurations(self) -> list[Configuration]:
-        """The configuration that each VDisk on these disks stores."""
-        found: list[Configuration] = []
-        for name, trouble in self.states().items():
-            if trouble:
-                continue
-            for child in sorted(self.paths[name].iterdir()):
-                if _VDISK_NAME.fullmatch(child.name):
-                    disk = await self.open(child)
-                    try:
-                        configuration = await load_configuration(disk)
-                    finally:
-                        await disk.close()
-                    if configuration is not None:
-                        found.append(configuration)
-        return found
+    def configurations(self) -> tuple[list[tuple[str, Configuration]], dict[str, str]]:
+        """The configuration that each VDisk on these disks stores, with the name of the disk, and why other disks cannot be read.
+        VDisks may be in use meanwhile."""
+        stored: list[tuple[str, Configuration]] = []
+        unreadable: dict[str, str] = {}
+        results = all_within(self._timeout_s, [partial(self._stored, name) for name in self.paths])
+        for name, result in zip(self.paths, results, strict=True):
+            if isinstance(result, Exception):
+                unreadable[name] = str(result)
+            else:
+                stored += ((name, configuration) for configuration in result)
+        return stored, unreadable
+
+    def _stored(self, name: str) -> list[Configuration]:
+        self._expect_mark(name)
+        children = sorted(child for child in self.paths[name].iterdir() if _VDISK_NAME.fullmatch(child.name))
+        return [configuration for child in children if (configuration := newest_configuration(child)) is not None]
 
     def _state(self, name: str) -> bool:
         """Whether a disk is empty; DirectoryMismatchError if it is neither that nor this node's."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from random import Random
 from typing import Final, NamedTuple
 
@@ -80,8 +81,18 @@ class ClusterGroups:
         self._options = options
         self._troubles: dict[str, str] = {}
 
+    async def start(self) -> None:
+        """Take the configurations that coordination has, and have it know groups that only disks here have."""
+        stored, _ = await asyncio.to_thread(self._disks.configurations)
+        await self._restore(configuration for _, configuration in stored)
+        await self.follow()
+
     async def follow(self) -> None:
-        """Take every configuration that coordination has by now."""
+        """Take every configuration that coordination has by now, and have it know those that only disks here have."""
+        try:
+            await self._restore([membership.configuration for membership in self.memberships.values()])
+        except PenstockError as error:
+            log.warning("the rebuilt store does not know a storage group yet, trying again: %s", error)
         for entry in self._coordination.groups().values():
             try:
                 await self._take(entry)
@@ -91,6 +102,16 @@ class ClusterGroups:
                     log.error("a storage group cannot be used here: %s", error)
             else:
                 self._troubles.pop(entry.key, None)
+
+    async def _restore(self, configurations: Iterable[Configuration]) -> None:
+        """Have a store that was rebuilt from the disks of other nodes know the groups of which VDisks are here."""
+        if not self._coordination.identity.recoveries:
+            return
+        known = group_ids(self._coordination)
+        for configuration in configurations:
+            if configuration.group not in known:
+                log.warning("group %08x is not known to the rebuilt store, and is restored there", configuration.group)
+                await self._coordination.restore_group(configuration.group, configuration.pack())
 
     def configurations(self) -> dict[str, int]:
         """The generation of each group's configuration, as known here."""

@@ -21,6 +21,7 @@ from penstock.blob import BlobStorage, Configuration, Confirmations, Erasure, Gr
 from penstock.broker import BrokerOptions
 from penstock.coordination import (
     ClusterIdentity,
+    ClusterMark,
     Coordination,
     CoordinationUnavailableError,
     DuplicateMemberError,
@@ -94,6 +95,7 @@ class ClusterNode:
         self._random: Random = SystemRandom()
         self._closing = AsyncExitStack()
         self._changed = asyncio.Event()
+        self._kept_mark: ClusterMark | None = None
         self._has_left = False
         self._record: MemberRecord  # since it has joined
         self._http: StandbyHttp | None = None
@@ -255,7 +257,7 @@ class ClusterNode:
         await self._peers.check_accepted()
         await coordination.register(self._record)
         coordination.listen(lambda _: self._changed.set())
-        await self._groups.follow()
+        await self._groups.start()
         coordination.campaign()
         self._closing.push_async_callback(self._leave)
         self._closing.push_async_callback(self._member.stop)  # other nodes start its tablets when it has left
@@ -267,7 +269,7 @@ class ClusterNode:
                 ("cluster-survey", self._groups.survey()),
                 ("cluster-lead", lead(self._controller, coordination, STEP_S)),
                 ("cluster-role", self._role.run()),
-                ("cluster-mark", self._keep_mark()),
+                ("cluster-mark", self._keep_marks()),
             )
         ]
         self._closing.push_async_callback(_cancel, tasks)
@@ -348,17 +350,23 @@ class ClusterNode:
             self._record = record
             await self._coordination.update_member(record)
 
+    async def _keep_marks(self) -> None:
+        try:
+            while True:
+                await self._keep_mark()
+                await asyncio.sleep(MARK_S)
+        finally:
+            await self._keep_mark()  # ids of new groups depend on how often etcd was rebuilt
+
     async def _keep_mark(self) -> None:
-        kept = None
-        while True:
-            mark, level = self._coordination.mark, self._coordination.identity.feature_level
-            if mark != kept and self._coordination.status.is_usable:
-                try:
-                    await asyncio.to_thread(self._directory.keep_mark, mark, level)
-                    kept = mark
-                except PenstockError as error:
-                    log.warning("what this node saw of etcd cannot be kept, trying again: %s", error)
-            await asyncio.sleep(MARK_S)
+        """Keep what this node has seen of etcd on its disks."""
+        mark, level = self._coordination.mark, self._coordination.identity.feature_level
+        if mark != self._kept_mark and self._coordination.status.is_usable:
+            try:
+                await asyncio.to_thread(self._directory.keep_mark, mark, level, group_ids(self._coordination))
+                self._kept_mark = mark
+            except PenstockError as error:
+                log.warning("what this node saw of etcd cannot be kept, trying again: %s", error)
 
     # The broker.
 
