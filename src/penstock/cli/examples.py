@@ -58,6 +58,10 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     "topic describe": [("penstock topic describe orders", ""), ("penstock topic describe orders --all-configs", "")],
     "topic alter": [("penstock topic alter orders --set retention.ms=7d --unset retention.bytes", "")],
     "topic delete": [("penstock topic delete orders", ""), ("penstock topic delete old-1 old-2 --yes --if-exists", "in scripts")],
+    "topic copy": [
+        ("penstock topic copy orders orders-2", "in the same cluster, for example into its new storage group"),
+        ("penstock topic copy orders orders --to-profile prod --follow", "to another cluster, and on with new messages"),
+    ],
     "topic add-partitions": [("penstock topic add-partitions orders --total 24", "")],
     "topic trim": [
         ("penstock topic trim orders --before 7d", "delete messages older than a week"),

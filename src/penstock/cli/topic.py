@@ -13,7 +13,7 @@ from penstock.cli.positions import FORMS, position
 
 def parser() -> argparse.ArgumentParser:
     """A subparser for everything that can be done to a topic."""
-    command = CommandParser(prog="penstock topic", description="Create, list, describe, alter, delete and trim topics.")
+    command = CommandParser(prog="penstock topic", description="Create, list, describe, alter, copy, delete and trim topics.")
     actions = command.add_subparsers(dest="action", required=True, metavar="action")
     parent = client_options()
 
@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     )
     trim.add_argument("--partition", type=partition, action="append", metavar="N", help="only this partition; may be repeated")
     _add_yes(trim)
+    _add_copy(action("copy", "copy all messages of a topic to another one, each once, also to another cluster"))
     summary = "show which offsets of a damaged topic are lost, and discard them so that the rest can be served"
     repair = actions.add_parser(
         "repair", help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[http_options()]
@@ -70,6 +71,10 @@ def run(argv: list[str]) -> int:
         from penstock.cli.topic_repair import repair
 
         return repair(make_api(arguments), arguments, Output.of(arguments))
+    if arguments.action == "copy":
+        from penstock.cli.topic_copy import copy
+
+        return copy(arguments, Output.of(arguments))
     from penstock.cli.topic_actions import ACTIONS
 
     with make_client(arguments) as client:
@@ -82,3 +87,19 @@ def _add_config(to: argparse.ArgumentParser, option: str, doc: str) -> None:
 
 def _add_yes(to: argparse.ArgumentParser) -> None:
     to.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_copy(copy: argparse.ArgumentParser) -> None:
+    copy.add_argument("name", metavar="SOURCE", help="the topic to read, of the server that the options name")
+    copy.add_argument(
+        "target",
+        metavar="TARGET",
+        help="the topic to write; created like the source if it does not exist. An interrupted copy goes on where it stopped",
+    )
+    copy.add_argument(
+        "--to-profile", metavar="NAME", default=None, help="write to the server of this profile (default: the same server)"
+    )
+    copy.add_argument(
+        "--to-bootstrap", metavar="HOST:PORT", default=None, help="write to the server at these addresses, without signing in"
+    )
+    copy.add_argument("-F", "--follow", action="store_true", help="go on with new messages, until Ctrl-C")

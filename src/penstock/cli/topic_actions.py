@@ -52,7 +52,7 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
     described = []
     for name in arguments.names:
         topic = client.topic(name)
-        settings = _configs(client, name, everything=arguments.all_configs)
+        settings = topic_configs(client, name, everything=arguments.all_configs)
         numbers = chosen_partitions(topic, None)
         starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
         ends = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
@@ -92,7 +92,7 @@ def alter(client: CommandClient, arguments: Namespace, output: Output) -> int:
         if item.error_code:
             raise RequestRefusedError(f"topic {arguments.name!r}", item.error_code, item.error_message)
     if output.as_json:
-        output.document({"name": arguments.name, "config": _configs(client, arguments.name, everything=False)})
+        output.document({"name": arguments.name, "config": topic_configs(client, arguments.name, everything=False)})
     output.say(f"changed {len(changes)} configuration{'s' if len(changes) > 1 else ''} of topic {arguments.name}")
     return ExitCode.OK
 
@@ -208,7 +208,8 @@ def _delete_records(client: CommandClient, topic: MetadataResponseTopic, before:
     return low
 
 
-def _configs(client: CommandClient, name: str, *, everything: bool) -> dict[str, str | None]:
+def topic_configs(client: CommandClient, name: str, *, everything: bool) -> dict[str, str | None]:
+    """The configuration of a topic: what is set on it, or all of it."""
     resource = configs.DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
     request = configs.DescribeConfigsRequest(resources=[resource])
     (answer,) = client.call(keys.DESCRIBE_CONFIGS, request, configs.DescribeConfigsResponse).results

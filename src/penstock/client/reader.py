@@ -51,8 +51,11 @@ class TopicReader:
 
     async def read_once(self) -> list[PlacedRecord]:
         """One round of fetches, to every leader in turn: records by partition and in the order of offsets."""
-        responses = await self._client.retry(self._fetch_all)
-        return [(item.partition_index, record) for item in responses for record in self._records(item)]
+        return [(item.partition_index, record) for item in await self.fetch_once() for record in self._records(item)]
+
+    async def fetch_once(self) -> list[PartitionData]:
+        """One round of fetches, as it was answered. The caller says with `seek` how far it has read."""
+        return await self._client.retry(self._fetch_all)
 
     @property
     def is_at_end(self) -> bool:
@@ -62,6 +65,10 @@ class TopicReader:
     def position(self, number: int) -> int:
         """Where reading goes on in a partition."""
         return self._readers[number].position
+
+    def seek(self, number: int, offset: int) -> None:
+        """Go on at another offset of a partition."""
+        self._readers[number].position = offset
 
     def add(self, number: int, start: int, end: int | None) -> None:
         """Read one more partition."""

@@ -66,33 +66,42 @@ class Reader:
 
     def read(self, data: memoryview, aborted: Sequence[tuple[int, int]] = ()) -> Iterator[Record]:
         """The records from the position on, without those of aborted transactions, given as (producer id, first offset)."""
-        waiting = sorted(aborted, key=lambda item: item[1])
-        dropped: set[int] = set()
-        at = 0
-        while at + HEADER_SIZE <= len(data):
-            header = header_at(data, at)
-            end = at + 12 + header.length
-            if end > len(data):
-                break  # a batch cut off at the end comes again, whole
-            if header.magic != MAGIC or crc32c(data[at + CRC_FROM : end]) != header.checksum:
-                raise CorruptionError(f"the batch at offset {header.base_offset} is corrupt, or not in format version 2")
-            while waiting and waiting[0][1] <= header.base_offset:
-                dropped.add(waiting.pop(0)[0])
-            records = _decoded(data[at:end], header)
-            is_dropped = header.is_transactional and header.producer_id in dropped
-            at = end
-            if header.is_control:
-                if _is_abort(next(records)):
-                    dropped.discard(header.producer_id)
-            elif not is_dropped:
-                for record in records:
+        for header, batch in committed_batches(data, aborted):
+            if batch is not None:
+                for record in decoded_records(batch, header):
                     if record.offset >= self.position:
                         self.position = record.offset + 1
                         yield record
             self.position = max(self.position, header.next_offset)
 
 
-def _decoded(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+def committed_batches(
+    data: memoryview, aborted: Sequence[tuple[int, int]] = ()
+) -> Iterator[tuple[BatchHeader, memoryview | None]]:
+    """The batches that a fetch returned, each checked; without its bytes if it holds no messages for a reader: a marker, or part
+    of an aborted transaction. These are given as (producer id, first offset)."""
+    waiting = sorted(aborted, key=lambda item: item[1])
+    dropped: set[int] = set()
+    at = 0
+    while at + HEADER_SIZE <= len(data):
+        header = header_at(data, at)
+        end = at + 12 + header.length
+        if end > len(data):
+            break  # a batch cut off at the end comes again, whole
+        if header.magic != MAGIC or crc32c(data[at + CRC_FROM : end]) != header.checksum:
+            raise CorruptionError(f"the batch at offset {header.base_offset} is corrupt, or not in format version 2")
+        while waiting and waiting[0][1] <= header.base_offset:
+            dropped.add(waiting.pop(0)[0])
+        batch = data[at:end]
+        is_dropped = header.is_transactional and header.producer_id in dropped
+        if header.is_control and _is_abort(next(decoded_records(batch, header))):
+            dropped.discard(header.producer_id)
+        yield header, None if header.is_control or is_dropped else batch
+        at = end
+
+
+def decoded_records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
+    """All records of a batch."""
     count = header.message_count
     if not count:
         return
