@@ -82,8 +82,21 @@ def http_options() -> CommandParser:
 def add_registry_option(command: argparse.ArgumentParser) -> None:
     """Adds the option that names another schema registry than that of the node."""
     command.add_argument(
-        "--registry", metavar="URL", help="a schema registry of its own address (default: that of the node's HTTP listener)"
+        "--registry", metavar="URL", help="the address of another schema registry (default: that of the node's HTTP listener)"
     )
+    add_sign_in_options(command, "registry", "verify the certificate of an https address with this PEM file")
+
+
+def add_sign_in_options(command: argparse.ArgumentParser, server: str, tls: str) -> None:
+    """Adds the options that sign in to a server which the option `--SERVER` names; those of the node do not apply to it."""
+    command.add_argument(
+        f"--{server}-user",
+        metavar="NAME",
+        help=f"the user to sign in as at --{server} (default: none; the node's user is not used there). The password is taken "
+        f"from PENSTOCK_{server.upper()}_PASSWORD or a file",
+    )
+    command.add_argument(f"--{server}-password-file", metavar="FILE", help="a file that contains the password of that user")
+    command.add_argument(f"--{server}-tls-ca", metavar="FILE", help=tls)
 
 
 def stream_options() -> CommandParser:

@@ -40,15 +40,19 @@ TLS_CA_VARIABLE: Final = "PENSTOCK_TLS_CA"
 class Connection:
     """The server and the identity that arguments name.
 
-    Options come first, then variables, then the profile. The current profile applies only if neither options nor variables
-    name a server, so that its password never goes to another one. With --profile, variables do not apply.
+    Options come first, then variables, then the profile. A profile that is named, by --profile or its variable, replaces the
+    other variables. A profile's password goes to the servers of that profile: the current profile applies only if neither options
+    nor variables name a server, and one that the variable names only if no option does. Giving --profile together with an
+    address asks for the profile's sign-in there.
     """
 
     def __init__(self, arguments: argparse.Namespace, environment: Mapping[str, str] = os.environ) -> None:
         self._arguments = arguments
         self._options = {kind: getattr(arguments, kind, None) for kind in DEFAULTS}
-        self._variables: Mapping[str, str] = {} if arguments.profile else environment
-        self._profile = self._chosen_profile(environment)
+        has_address = any(self._options.values())
+        named = arguments.profile or (None if has_address else environment.get(PROFILE_VARIABLE))
+        self._variables: Mapping[str, str] = {} if named else environment
+        self._profile = self._chosen_profile(named)
 
     def is_named(self) -> bool:
         """Whether a server is named anywhere; otherwise it is the default one."""
@@ -84,8 +88,7 @@ class Connection:
             return Identity(tls_ca=tls_ca)
         return Identity(user, self._password(user), tls_ca)
 
-    def _chosen_profile(self, environment: Mapping[str, str]) -> Profile | None:
-        name = self._arguments.profile or environment.get(PROFILE_VARIABLE)
+    def _chosen_profile(self, name: str | None) -> Profile | None:
         if name:
             return load_profiles().named(name)
         if self._has_address():
@@ -96,10 +99,6 @@ class Connection:
     def _has_address(self) -> bool:
         named = (self._variables.get(variable) for variable in ADDRESS_VARIABLES.values())
         return any(self._options.values()) or any(named)
-
-    def client_of(self, bootstrap: str) -> CommandClient:
-        """A client of another Kafka, with the same sign-in."""
-        return self._client(bootstrap)
 
     def _client(self, bootstrap: str) -> CommandClient:
         from penstock.cli.kafka_client import CommandClient
@@ -136,6 +135,26 @@ class Connection:
         if profile.password is not None:
             return profile.password
         return read_password("password_file of the profile", profile.password_file or "")
+
+
+def identity_elsewhere(arguments: argparse.Namespace, server: str, environment: Mapping[str, str] = os.environ) -> Identity:
+    """The sign-in at a server that `--SERVER` names beside the node, by options of its own: neither the password of a profile nor
+    that of the node is sent to another server."""
+    from penstock.client.identity import Identity
+
+    user, password_file, tls_ca = (getattr(arguments, f"{server}_{name}") for name in ("user", "password_file", "tls_ca"))
+    if getattr(arguments, server) is None and (user or password_file or tls_ca):
+        raise usage(f"--{server}-user, --{server}-password-file and --{server}-tls-ca need --{server}")
+    if user is None:
+        if password_file is not None:
+            raise usage(f"--{server}-password-file needs --{server}-user")
+        return Identity(tls_ca=tls_ca)
+    if password_file is not None:
+        return Identity(user, read_password(f"--{server}-password-file", password_file), tls_ca)
+    variable = f"PENSTOCK_{server.upper()}_PASSWORD"
+    if (password := environment.get(variable)) is None:
+        raise usage(f"user {user!r} has no password here; set {variable} or give --{server}-password-file")
+    return Identity(user, password, tls_ca)
 
 
 def read_password(option: str, file: str) -> str:

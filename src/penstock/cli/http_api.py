@@ -22,9 +22,11 @@ _NAMES: Final = AdminNames(
 class HttpApi:
     """Calls the admin API of one node, or what is below another prefix."""
 
-    def __init__(self, url: str, identity: Identity, timeout_s: float, prefix: str = API_PREFIX) -> None:
+    def __init__(
+        self, url: str, identity: Identity, timeout_s: float, prefix: str = API_PREFIX, names: AdminNames = _NAMES
+    ) -> None:
         try:
-            self._api = AdminApi(url, identity, timeout_s, prefix, _NAMES)
+            self._api = AdminApi(url, identity, timeout_s, prefix, names)
         except ConfigError as error:
             raise usage(str(error)) from error
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from penstock.cli.connection import Connection
+from penstock.cli.connection import Connection, identity_elsewhere
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.http_api import HttpApi
+from penstock.client.admin_api import AdminNames
 from penstock.schemas import (
     Schema,
     UnreadableValueError,
@@ -21,19 +22,27 @@ from penstock.schemas import (
     split_frame,
 )
 
-NODE_PATH = "/schema-registry"
+NODE_PATH: Final = "/schema-registry"
+_NAMES: Final = AdminNames(
+    "--registry",
+    "--registry-user NAME and --registry-password-file FILE (or PENSTOCK_REGISTRY_PASSWORD)",
+    "--registry-tls-ca",
+)
 
 
 def make_registry(arguments: argparse.Namespace) -> RegistryApi:
     """The registry that the options ask for."""
-    connection = Connection(arguments)
+    identity = identity_elsewhere(arguments, "registry")
     if arguments.registry is None:
+        connection = Connection(arguments)
         return RegistryApi(HttpApi(connection.address("http"), connection.identity(), arguments.timeout, NODE_PATH))
     parts = urlsplit(arguments.registry)
+    if parts.username is not None:
+        raise usage("--registry has a password, which others can see in the list of processes; give --registry-user instead")
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise usage(f"--registry is {arguments.registry!r}; write it as http://host:port, with a path if it has one")
     address = f"{parts.scheme}://{parts.netloc}"
-    return RegistryApi(HttpApi(address, connection.identity(), arguments.timeout, parts.path.rstrip("/")))
+    return RegistryApi(HttpApi(address, identity, arguments.timeout, parts.path.rstrip("/"), _NAMES))
 
 
 class RegistryApi:

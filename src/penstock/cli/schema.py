@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.client_options import add_registry_option, http_options
+from penstock.cli.client_options import add_registry_option, add_sign_in_options, http_options
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.failure import usage
 from penstock.cli.output import Output
@@ -65,7 +65,8 @@ def _add_copying(exported: argparse.ArgumentParser, imported: argparse.ArgumentP
     imported.add_argument("file", nargs="?", metavar="FILE", help="the exported lines; - for standard input")
     for made, what in ((exported, "write to"), (imported, "read from")):
         made.add_argument("--topic", metavar="NAME", help=f"the topic to {what}, in the form of Confluent's _schemas")
-        made.add_argument("--kafka", metavar="HOST:PORT", help="where the topic is (default: the node)")
+        made.add_argument("--kafka", metavar="HOST:PORT", help="the Kafka that has the topic (default: the node)")
+        add_sign_in_options(made, "kafka", "use TLS to --kafka, and trust the certificates in this PEM file")
 
 
 def run(argv: list[str]) -> int:
@@ -78,6 +79,8 @@ def run(argv: list[str]) -> int:
         raise usage("name a subject, or a schema by --id")
     if arguments.action == "import" and (arguments.file is None) == (arguments.topic is None):
         raise usage("name a file of exported lines, or a topic by --topic")
+    if arguments.action in ("export", "import") and arguments.topic is None and arguments.kafka is not None:
+        raise usage("--kafka needs --topic")
     return ACTIONS[arguments.action](make_registry(arguments), arguments, Output.of(arguments))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from penstock.cli.connection import Connection
+from penstock.cli.connection import Connection, identity_elsewhere
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import CommandClient
@@ -164,8 +164,10 @@ def _delete_imported(registry: RegistryApi, version: Line) -> None:
 
 
 def _kafka(arguments: Namespace) -> CommandClient:
-    connection = Connection(arguments)
-    return connection.client() if arguments.kafka is None else connection.client_of(arguments.kafka)
+    identity = identity_elsewhere(arguments, "kafka")
+    if arguments.kafka is None:
+        return Connection(arguments).client()
+    return CommandClient(arguments.kafka, arguments.timeout, identity)
 
 
 def _pages(registry: RegistryApi, query: dict[str, str]) -> Iterator[dict[str, Any]]:

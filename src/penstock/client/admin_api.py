@@ -119,6 +119,10 @@ def _address(url: str) -> tuple[str, str, int]:
         scheme, host, port = parts.scheme, parts.hostname, parts.port
     except ValueError as error:
         raise ConfigError(f"{url!r} is not the address of a node: {error}") from error
+    if parts.username is not None:
+        raise ConfigError(
+            f"the address of {host} has a user in it; write it as http://host:port, and give the user apart from it"
+        )
     if scheme not in ("http", "https") or not host or parts.path not in ("", "/"):
         raise ConfigError(f"{url!r} is not the address of a node; write it as http://host:port or https://host:port")
     return scheme, host, port or (443 if scheme == "https" else 80)

@@ -8,8 +8,9 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Mapping
+from http.client import HTTPMessage
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from penstock.core.errors import UnavailableError
@@ -109,7 +110,8 @@ class SchemaRegistry:
             self._headers["Authorization"] = f"Basic {b64encode(user_info.encode()).decode()}"
         elif address.token is not None:
             self._headers["Authorization"] = f"Bearer {address.token}"
-        self._tls = _tls(address) if parts.scheme == "https" else None
+        tls = [urllib.request.HTTPSHandler(context=_tls(address))] if parts.scheme == "https" else []
+        self._opener = urllib.request.build_opener(_SignInStays, *tls)
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of an id."""
@@ -141,7 +143,7 @@ class SchemaRegistry:
             return known
         try:
             request = urllib.request.Request(self._shown + path, headers=self._headers)
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
                 schema = RegisteredSchema.of(json.load(answer))
         except urllib.error.HTTPError as error:
             with error:
@@ -153,6 +155,18 @@ class SchemaRegistry:
         if keeps:
             self._known[self._address.url, path] = schema
         return schema
+
+
+class _SignInStays(urllib.request.HTTPRedirectHandler):
+    """Follows redirects; the sign-in is not sent to another server."""
+
+    def redirect_request(  # noqa: PLR0917 - as urllib calls it
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        redirected = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if redirected is not None and urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            redirected.remove_header("Authorization")
+        return redirected
 
 
 def _tls(address: RegistryAddress) -> ssl.SSLContext:

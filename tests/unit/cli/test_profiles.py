@@ -62,9 +62,14 @@ def test_a_profile_has_the_address_of_the_admin_api_and_the_user() -> None:
 
 @pytest.mark.parametrize(
     ("argv", "variables"),
-    [(["--bootstrap", "other:1"], {}), (["--http", "http://other"], {}), ([], {"PENSTOCK_BOOTSTRAP": "other:1"})],
+    [
+        (["--bootstrap", "other:1"], {}),
+        (["--http", "http://other"], {}),
+        ([], {"PENSTOCK_BOOTSTRAP": "other:1"}),
+        (["--bootstrap", "other:1"], {"PENSTOCK_PROFILE": "prod"}),
+    ],
 )
-def test_the_password_of_the_current_profile_goes_to_no_other_server(argv: list[str], variables: dict[str, str]) -> None:
+def test_the_password_of_a_profile_goes_to_no_other_server(argv: list[str], variables: dict[str, str]) -> None:
     create("prod", *PROD)
     assert connection(*argv, **variables).identity().user is None
 
@@ -75,7 +80,7 @@ def test_a_profile_that_is_named_overrides_variables_but_not_options() -> None:
     assert named.address("bootstrap") == "prod:9092"
     assert named.identity().user == "anna"
     assert connection("--profile", "prod", "--bootstrap", "new:1").address("bootstrap") == "new:1"
-    assert connection(PENSTOCK_PROFILE="prod").address("bootstrap") == "prod:9092"
+    assert connection(PENSTOCK_PROFILE="prod", PENSTOCK_BOOTSTRAP="other:1").address("bootstrap") == "prod:9092"
 
 
 def test_without_anything_it_is_this_machine() -> None:

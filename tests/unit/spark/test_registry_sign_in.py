@@ -25,6 +25,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.credentials: list[str | None] = []
+        self.redirects_to: str | None = None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(TLS / "cert.pem", TLS / "key.pem")
         self.socket = context.wrap_socket(self.socket, server_side=True)
@@ -37,6 +38,11 @@ class Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, Server)
         credentials = self.headers.get("Authorization")
         self.server.credentials.append(credentials)
+        if self.server.redirects_to is not None:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirects_to + self.path)
+            self.end_headers()
+            return
         self.send_response(401 if credentials is None else 200)
         self.send_header("Content-Length", str(len(ANSWER)))
         self.end_headers()
@@ -77,3 +83,15 @@ def test_a_registry_that_wants_a_sign_in_or_has_an_unknown_certificate_is_an_err
     with pytest.raises(RegistryError, match="CERTIFICATE_VERIFY_FAILED") as raised:
         SchemaRegistry(registry_address(url.replace("//", "//anna:secret@"), {})).latest("orders-value")
     assert "secret" not in str(raised.value)
+
+
+def test_a_redirect_to_another_server_is_followed_without_the_sign_in(server: Server) -> None:
+    with Server() as redirecting:
+        redirecting.redirects_to = f"https://localhost:{server.server_address[1]}"
+        threading.Thread(target=redirecting.serve_forever, daemon=True).start()
+        url = f"https://anna:secret@localhost:{redirecting.server_address[1]}"
+        with pytest.raises(RegistryError, match="401"):
+            SchemaRegistry(registry_address(url, {"ssl.ca.location": str(TLS / "cert.pem")})).latest("orders-value")
+        redirecting.shutdown()
+    assert redirecting.credentials == ["Basic " + b64encode(b"anna:secret").decode()]
+    assert server.credentials == [None]

@@ -74,7 +74,11 @@ class Peers:
             headers["X-YT-Parameters"] = text.decode("ascii")
         try:
             async with self._open().request(
-                method, f"{address}/api/v4/{command}", data=text if method == "POST" else None, headers=headers
+                method,
+                f"{address}/api/v4/{command}",
+                data=text if method == "POST" else None,
+                headers=headers,
+                allow_redirects=False,  # the sign-in is for this address
             ) as response:
                 body = await response.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
