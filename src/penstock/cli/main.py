@@ -51,6 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; wrong usage exits with 2, as argparse does."""
     _open_standard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        parser().print_help(sys.stderr)
+        return ExitCode.USAGE
     # Every option of the command itself (--help, --version) ends the run, so the first word decides and the rest belongs to
     # the subcommand's own parser.
     _check_command(arguments[:1])

@@ -18,7 +18,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"penstock {__version__}\n"
 
 
-@pytest.mark.parametrize("argv", [[], ["no-such-command"], ["--no-such-option"]])
+@pytest.mark.parametrize("argv", [["no-such-command"], ["--no-such-option"]])
 def test_wrong_usage_exits_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_info:
         main(argv)

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.examples import EXAMPLES
-from penstock.cli.main import COMMANDS, module_of
+from penstock.cli.exit_codes import ExitCode
+from penstock.cli.main import COMMANDS, main, module_of
 from penstock.cli.output import Output, Size
 
 
@@ -45,3 +46,29 @@ def test_no_color_turns_colours_off(variable: str, monkeypatch: pytest.MonkeyPat
     Output(as_json=False, stream=out).rows(("size",), [(Size(2048),)])
     assert out.getvalue().splitlines()[0] == ("   SIZE" if variable else "\x1b[1m   SIZE\x1b[0m")
     assert out.getvalue().splitlines()[1] == "2.0 KiB"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["up", "--kafka-prt", "1"], "there is no option --kafka-prt; did you mean --kafka-port?"),
+        (["topic", "create", "t", "--partitons=3"], "there is no option --partitons; did you mean --partitions?"),
+        (["topic", "list", "--qqq"], "there is no option --qqq\n"),
+        (["topic", "list", "more"], "unrecognized arguments: more"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_nearest(argv: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(argv)
+    assert words in capsys.readouterr().err
+
+
+def test_a_long_usage_does_not_hide_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["up", "--zzz"])
+    assert capsys.readouterr().err == "penstock up: error: there is no option --zzz; `penstock up --help` lists the options\n"
+
+
+def test_without_a_command_all_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.USAGE
+    assert "send live data through a broker" in capsys.readouterr().err
