@@ -104,7 +104,7 @@ def test_a_running_node_is_recognised(tmp_path: Path) -> None:
     assert found["readiness"]["status"] == "ok"
     assert "a running node uses" in found["lock"]["found"]
     assert node.ready["cluster_id"] in found["node"]["found"]
-    assert "1 topics" in found["node"]["found"]
+    assert "1 topic" in found["node"]["found"]
 
 
 def test_a_node_that_was_named_and_does_not_answer_is_a_failure(tmp_path: Path) -> None:

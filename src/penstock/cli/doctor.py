@@ -14,6 +14,7 @@ from penstock.cli.connection import Connection
 from penstock.cli.doctor_finding import Finding, Status, fail
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.output import GREEN, RED, YELLOW, Output
+from penstock.cli.sizes import counted
 from penstock.server import BadSettingError, NodeConfig, load_config
 
 _COLOURS = {Status.OK: GREEN, Status.WARN: YELLOW, Status.FAIL: RED}
@@ -49,7 +50,7 @@ def run(argv: list[str]) -> int:
     if output.as_json:
         output.document({"findings": [finding._asdict() for finding in findings], **counts})
     else:
-        output.line(f"\n{counts['ok']} ok, {counts['warn']} warnings, {counts['fail']} failed")
+        output.line(f"\n{counts['ok']} ok, {counted(counts['warn'], 'warning')}, {counts['fail']} failed")
     return ExitCode.FAILED if counts["fail"] else ExitCode.OK
 
 
@@ -78,4 +79,4 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 def _line(finding: Finding, output: Output) -> str:
     status = output.coloured(f"{finding.status.value:<4}", _COLOURS[finding.status])
-    return f"{status}  {finding.name:<16} {finding.found}" + (f" -> {finding.advice}" if finding.advice else "")
+    return f"{status}  {finding.name:<17} {finding.found}" + (f" -> {finding.advice}" if finding.advice else "")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.doctor_finding import EVERYWHERE, Finding, fail, ok, warn
+from penstock.cli.sizes import counted
 from penstock.core.errors import PenstockError
 from penstock.server import SETTINGS, NodeConfig
 
@@ -47,7 +48,7 @@ def check_node(client: CommandClient, *, is_asked_for: bool) -> Finding:
         return ok("node", "no node is running here", "penstock up")
     shown = ", ".join(f"{broker.node_id} at {broker.host}:{broker.port}" for broker in answer.brokers)
     visible = [topic for topic in answer.topics if not topic.is_internal]
-    return ok("node", f"{shown} answers; cluster {answer.cluster_id}, {len(visible)} topics")
+    return ok("node", f"{shown} answers; cluster {answer.cluster_id}, {counted(len(visible), 'topic')}")
 
 
 def check_readiness(config: NodeConfig) -> Finding | None:

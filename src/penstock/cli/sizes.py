@@ -16,6 +16,11 @@ def shown_bytes(size: float) -> str:
     raise AssertionError(size)
 
 
+def counted(count: int, noun: str) -> str:
+    """A number of things: `1 topic`, `2 topics`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def shown_duration(duration_s: float) -> str:
     """A stretch of time, in its two largest units."""
     left = int(duration_s)

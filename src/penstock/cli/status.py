@@ -13,7 +13,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError
 from penstock.cli.http_api import HttpApi, make_api
 from penstock.cli.output import RED, YELLOW, Output
-from penstock.cli.sizes import shown_bytes, shown_duration
+from penstock.cli.sizes import counted, shown_bytes, shown_duration
 
 WAIT_STEP_S: Final = 0.1
 "The pause between two attempts of a command that waits for a node."
@@ -80,11 +80,12 @@ def lines(status: dict[str, Any]) -> list[str]:
     secured = [name for name, is_on in cluster["security"].items() if is_on]
     produce, fetch, lag = overview["produce"], overview["fetch"], overview["lag_max"]
     node = f"node {cluster['node_id']}, Penstock {cluster['version']}, up {shown_duration(up_s)}"
+    partitions = counted(overview["partitions"], "partition")
     shown = [
         f"cluster    {cluster['name']} ({cluster['id']}), {node}",
         f"listeners  {', '.join(f'{name} {where}' for name, where in cluster['listeners'].items())}",
         f"security   {', '.join(secured) or 'none'}; durability {cluster['durability']}",
-        f"topics     {overview['topics']} with {overview['partitions']} partitions; {overview['consumers']} consumers",
+        f"topics     {overview['topics']} with {partitions}; {counted(overview['consumers'], 'consumer')}",
         f"produce    {produce['messages_per_s']:.1f} messages/s, {shown_bytes(produce['bytes_per_s'])}/s",
         f"fetch      {fetch['messages_per_s']:.1f} messages/s, {shown_bytes(fetch['bytes_per_s'])}/s",
         "lag        " + ("none" if lag is None else f"{lag['messages']} messages: {lag['consumer']} in {lag['topic']}"),
@@ -103,5 +104,6 @@ def lines(status: dict[str, Any]) -> list[str]:
 
 def _shown_node(node: dict[str, Any]) -> str:
     where = node["kafka"] or "runs" if node["is_running"] else "is away"
-    marks = [mark for mark, is_so in (("leads", node["is_leader"]), ("drains", node["is_draining"])) if is_so]
-    return " ".join([f"{node['node_id']} ({node['name']})", where, *marks, f"with {node['tablets']} tablets"])
+    conditions = {"leads": node["is_leader"], "drains": node["is_draining"], "is not reached": node["state"] == "unreached"}
+    marks = [mark for mark, is_so in conditions.items() if is_so]
+    return " ".join([f"{node['node_id']} ({node['name']})", where, *marks, f"with {counted(node['tablets'], 'tablet')}"])

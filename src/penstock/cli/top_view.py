@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.sizes import shown_bytes, shown_duration
+from penstock.cli.sizes import counted, shown_bytes, shown_duration
 
 NEARLY_EXPIRED = 0.8
 "The share of the retention from which an unread message is about to be deleted."
@@ -31,8 +31,8 @@ def _head(figures: dict[str, Any]) -> RenderableType:
             style="bold",
         ),
         Text(
-            f"produce {_rate(overview['produce'])}   fetch {_rate(overview['fetch'])}   {overview['topics']} topics, "
-            f"{overview['partitions']} partitions, {overview['consumers']} consumer groups"
+            f"produce {_rate(overview['produce'])}   fetch {_rate(overview['fetch'])}   {counted(overview['topics'], 'topic')}, "
+            f"{counted(overview['partitions'], 'partition')}, {counted(overview['consumers'], 'consumer group')}"
         ),
     ]
     for alert in overview["alerts"]:

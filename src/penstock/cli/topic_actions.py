@@ -11,6 +11,7 @@ from penstock.cli.failure import CommandError, as_command_error, usage
 from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output, confirm, waiting
 from penstock.cli.positions import EARLIEST, LATEST, chosen_partitions, find_offsets, list_offsets
+from penstock.cli.sizes import counted
 from penstock.cli.topic_list import TOPIC_RESOURCE, list_topics, topic_uuid
 from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import configs, errors, keys, offsets, topics
@@ -93,7 +94,7 @@ def alter(client: CommandClient, arguments: Namespace, output: Output) -> int:
             raise RequestRefusedError(f"topic {arguments.name!r}", item.error_code, item.error_message)
     if output.as_json:
         output.document({"name": arguments.name, "config": topic_configs(client, arguments.name, everything=False)})
-    output.say(f"changed {len(changes)} configuration{'s' if len(changes) > 1 else ''} of topic {arguments.name}")
+    output.say(f"changed {counted(len(changes), 'configuration')} of topic {arguments.name}")
     return ExitCode.OK
 
 
