@@ -205,3 +205,28 @@ def test_a_directory_that_cannot_be_a_workers_stops_all(tmp_path: Path) -> None:
     done = penstock("up", "--workers", "2", "--data-dir", str(tmp_path), "--kafka-port", "0")
     assert (done.returncode, done.stdout) == (ExitCode.DIRECTORY_MISMATCH, b""), done.stderr
     assert b"is of cluster another, not ours" in done.stderr
+
+
+def test_topics_and_groups_are_listed_without_a_worker_that_hangs(tmp_path: Path) -> None:
+    with running_node(tmp_path / "log", ["--data-dir", str(tmp_path / "data"), "--http-port", "0", "--workers", "2"]) as node:
+        names = [TOPIC, *(f"t{number}" for number in range(4))]
+        for name in names:
+            node.ok("topic", "create", name, "--partitions", str(PARTITIONS if name == TOPIC else 1))
+        leaders = {name: _leaders(node.bootstrap, name) for name in names}
+        assert leaders[TOPIC] == {1, 2}
+        assert {1} in leaders.values()
+        hung = node.ready["workers"][1]["pid"]
+        variables = {"PENSTOCK_BOOTSTRAP": node.bootstrap}
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            topics, groups = (penstock(what, "list", "-o", "json", variables=variables) for what in ("topic", "group"))
+        finally:
+            os.kill(hung, signal.SIGCONT)
+        assert (topics.returncode, groups.returncode) == (ExitCode.OK, ExitCode.OK), (topics.stderr, groups.stderr)
+        assert b"node 2 is left out: " in topics.stderr  # and when its lease has ended, it is no node of the cluster for a while
+        assert {row["name"]: row["size"] is None for row in json.loads(topics.stdout)} == {
+            name: 2 in on_nodes for name, on_nodes in leaders.items()
+        }
+        whole = penstock("topic", "list", "-o", "json", variables=variables)
+        assert (whole.returncode, whole.stderr) == (ExitCode.OK, b"")
+        assert all(row["size"] is not None for row in json.loads(whole.stdout))

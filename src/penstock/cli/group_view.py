@@ -70,12 +70,12 @@ class Lag(NamedTuple):
 def list_groups(client: CommandClient) -> list[GroupListing]:
     """Every group of every node, by name. Several nodes may tell of one: those that do not lead pass the question on."""
     listings: dict[str, GroupListing] = {}
-    for node in client.metadata([]).brokers:
-        answer = client.node_call(node.node_id, keys.LIST_GROUPS, groups.ListGroupsRequest(), groups.ListGroupsResponse)
+    answers = client.ask_each_node(keys.LIST_GROUPS, groups.ListGroupsRequest(), groups.ListGroupsResponse)
+    for node_id, answer in answers.items():
         if answer.error_code:
             raise RequestRefusedError("groups", answer.error_code)
         for item in answer.groups:
-            listing = GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state, node.node_id)
+            listing = GroupListing(item.group_id, kind_of(item.group_id, item.group_type), item.group_state, node_id)
             listings.setdefault(item.group_id, listing)
     return sorted(listings.values())
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Final
+import sys
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from penstock import __version__
 from penstock.cli.failure import CommandError, usage
 from penstock.client.identity import Identity
 from penstock.kafka.client import (
+    Address,
     AddressError,
     BlockingClient,
+    BrokerUnreachableError,
     ClientOptions,
     RequestRefusedError,
     SettingNames,
     TopicInfo,
     parse_addresses,
 )
-from penstock.kafka.protocol import errors
+from penstock.kafka.protocol import Message, errors
 from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 DEFAULT_TIMEOUT_S: Final = 15.0
+NODE_TIMEOUT_S: Final = 3.0  # of one node among others, where the answer of the others is worth showing
+
+R = TypeVar("R", bound=Message)
 
 _NAMES: Final = SettingNames("--bootstrap", "--timeout", "--user", "--user", "--tls-ca")
 
@@ -48,6 +55,24 @@ class CommandClient(BlockingClient):
 
     def __enter__(self) -> CommandClient:
         return self
+
+    def ask_each_node(self, key: int, request: Message, response: type[R]) -> dict[int, R]:
+        """The answers of all nodes to a request, by node. A node that does not answer soon is named on standard
+        error and left out. BrokerUnreachableError if none answers."""
+        brief_s = min(self.timeout_s, NODE_TIMEOUT_S)
+        failures: list[BrokerUnreachableError] = []
+        answers: dict[int, R] = {}
+        with BlockingClient(replace(self.options, request_timeout_s=brief_s, api_timeout_s=brief_s)) as brief:
+            for broker in self.metadata([]).brokers:
+                brief.coroutines.nodes[broker.node_id] = Address(broker.host, broker.port)
+                try:
+                    answers[broker.node_id] = brief.node_call(broker.node_id, key, request, response)
+                except BrokerUnreachableError as error:
+                    failures.append(error)
+                    sys.stderr.write(f"node {broker.node_id} is left out: {error}\n")
+        if failures and not answers:
+            raise failures[0]
+        return answers
 
     def topic(self, name: str, *, create: bool = False) -> MetadataResponseTopic:
         """Return a topic all of whose partitions have a leader."""

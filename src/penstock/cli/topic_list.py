@@ -11,6 +11,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Milliseconds, Output, Size
 from penstock.kafka.protocol import cluster, configs, keys
+from penstock.kafka.protocol.metadata import MetadataResponseTopic
 
 TOPIC_RESOURCE: Final = 2
 TOPICS_AT_ONCE: Final = 1000
@@ -39,7 +40,7 @@ def list_topics(client: CommandClient, arguments: Namespace, output: Output) -> 
         if (topic.name or "").startswith(arguments.prefix) and (arguments.internal or not topic.is_internal)
     ]
     names = [topic.name or "" for topic in shown]
-    sizes = _sizes(client)
+    sizes = _sizes(client, shown)
     settings = dict(_settings(client, names))
     rows = [
         TopicRow(
@@ -74,16 +75,19 @@ def _cells(row: TopicRow) -> tuple[str | int | None, ...]:
     return row.name, row.partitions, size, kept_ms, kept_bytes
 
 
-def _sizes(client: CommandClient) -> dict[str, int]:
-    """The stored bytes of every topic; none for users who may not describe the cluster."""
+def _sizes(client: CommandClient, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
+    """The stored bytes of topics; none for users who may not describe the cluster, nor of a topic that is in part on a node which
+    does not answer."""
     sizes: dict[str, int] = {}
     request = cluster.DescribeLogDirsRequest(topics=None)
-    for node in client.metadata([]).brokers:  # each tells of the partitions that it leads
-        answer = client.node_call(node.node_id, keys.DESCRIBE_LOG_DIRS, request, cluster.DescribeLogDirsResponse)
+    # Each node tells of the partitions that it leads.
+    answers = client.ask_each_node(keys.DESCRIBE_LOG_DIRS, request, cluster.DescribeLogDirsResponse)
+    for answer in answers.values():
         for directory in answer.results:
             for topic in directory.topics:
                 sizes[topic.name] = sizes.get(topic.name, 0) + sum(item.partition_size for item in topic.partitions)
-    return sizes
+    whole = {topic.name for topic in topics if all(item.leader_id in answers for item in topic.partitions)}
+    return {name: size for name, size in sizes.items() if name in whole}
 
 
 def _settings(client: CommandClient, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str | None]]]:
