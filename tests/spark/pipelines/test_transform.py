@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -22,10 +23,30 @@ from penstock.spark.pipelines.errors import (
 )
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.kinds import make_job
+from penstock.spark.pipelines.simple_query import simple_query
+from penstock.spark.pipelines.topic_source import TopicSource
 from tests.spark.pipelines.runs import CLICKS, Runs, transform
 from tests.spark.reads import read, schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SIMPLE = (
+    "true",
+    "offset >= 2 AND 5 > offset",
+    "NOT (offset = 3 OR partition = 1)",
+    "key = X'61'",
+    "key != X'61'",
+    "key < X'62'",
+    "NOT (key > X'61')",
+    "key IS NULL OR offset = 4",
+    "key IS NOT NULL",
+    "offset IN (1, 3, 9)",
+    "offset NOT IN (1, 3)",
+    "topic LIKE 't-s%' AND topic LIKE '%simple' AND topic LIKE '%-s%'",
+    "topic NOT LIKE 't-%'",
+    "timestamp > timestamp'2020-01-01 00:00:00'",
+)
+FOR_SPARK = ("key <=> X'61'", "length(value) > 1", "offset % 2 = 0", "offset = partition", "rand() < 0.5", "topic RLIKE 't.*'")
 
 
 def click(number: int) -> dict[str, Any]:
@@ -295,3 +316,54 @@ def test_positions_follow_in_the_broker_and_vital_keeps_messages(runs: Runs) -> 
     assert '"t11"' in json.dumps(described)
     settings = json.loads(runs.node.ok("topic", "describe", "t11", "-o", "json"))
     assert "readers" in json.dumps(settings)
+
+
+def test_a_simple_query_copies_keys_headers_partitions_and_nulls(runs: Runs) -> None:
+    topic = runs.topic("t-copied", 2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": runs.node.bootstrap})
+    producer.produce(topic, b"left out", partition=1)
+    producer.produce(topic, b"v", key=b"k", headers=[("a", b"1"), ("b", None)], partition=1)
+    producer.produce(topic, None, key=b"gone", partition=1)
+    assert producer.flush(20) == 0
+    sql = "SELECT value, key, headers, partition FROM source WHERE offset > 0"
+    body = transform(f"{{topics: [{topic}], headers: true}}", sql, "t-copies, partitions: 3")
+    state = runs.run(runs.declare("copied", body))
+    columns = schema("partition", "key", "value", "headers")
+    rows = read(runs.node.bootstrap, columns, subscribe="t-copies", includeHeaders="true")
+    headers = [{"key": "a", "value": b"1"}, {"key": "b", "value": None}]
+    assert [(row["partition"], row["key"], row["value"], row["headers"]) for row in rows] == [
+        (1, b"k", b"v", headers),
+        (1, b"gone", None, None),
+    ]
+    assert (state["rows_read"], state["rows_written"]) == (3, 2)
+
+
+def test_simple_queries_give_the_rows_that_spark_gives(runs: Runs) -> None:
+    """Each is computed by Arrow in the tasks that read, and by Spark; what Arrow would compute otherwise is left to Spark."""
+    topic = runs.topic("t-simple", 1)
+    producer = confluent_kafka.Producer({"bootstrap.servers": runs.node.bootstrap})
+    for number, key in enumerate([None, b"", b"a", b"b", b"\xff", b"a"]):
+        producer.produce(topic, b"v%d" % number, key=key)
+    assert producer.flush(20) == 0
+    spec = runs.declare("simple", transform(topic, "SELECT key, value FROM source", "t-simple-out"))
+    source = TopicSource(spec)
+    source.begin(None)
+    ranges = source.next_ranges(1000)
+    rows = BatchRows(spec, runs.spark)
+    [view] = rows.views
+    frame = view.frame(runs.spark, ranges)
+    batches = list(view.reading(ranges)(iter([pa.record_batch({"id": [0]})])))
+    source.close()
+    for condition in SIMPLE:
+        query = simple_query(frame.where(condition).select("value", frame["key"].alias("k"), "offset"))
+        assert query is not None, condition
+        found = [row for batch in query.select(iter(batches)) for row in batch.to_pylist()]
+        expected = [row.asDict() for row in frame.where(condition).selectExpr("value", "key AS k", "offset").collect()]
+        assert [(row["offset"], row["value"], row["k"]) for row in found] == [
+            (row["offset"], row["value"], row["k"]) for row in expected
+        ], condition
+        assert query.columns == (("value", "value"), ("k", "key"), ("offset", "offset"))
+    for condition in FOR_SPARK:
+        assert simple_query(frame.where(condition).select("value")) is None, condition
+    assert simple_query(frame.selectExpr("upper(cast(value as string)) AS value")) is None
+    assert simple_query(frame.union(frame).select("value")) is None

@@ -11,7 +11,7 @@ from pyspark.accumulators import AccumulatorParam
 from penstock.spark.pipelines.errors import SpecError
 from penstock.spark.pipelines.query import Query, used_columns
 from penstock.spark.pipelines.spec import PipelineSpec
-from penstock.spark.pipelines.views import Counts, View, make_views
+from penstock.spark.pipelines.views import Counts, ReadRangesTask, View, make_views
 from penstock.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
@@ -48,10 +48,20 @@ class BatchRows:
         self._ranges: list[OffsetRange] = []
         self._read_views: list[View] | None = None
 
-    def frame(self, ranges: Iterable[OffsetRange]) -> DataFrame:
-        """The result rows for some ranges; without a transformation those of the first view."""
+    def reading(self, ranges: Iterable[OffsetRange]) -> tuple[DataFrame, ReadRangesTask]:
+        """The numbers of some ranges, and the task that reads the rows of the only view from them: for what needs no plan of
+        Spark's."""
+        self._begin(ranges)
+        [view] = self.read_views()
+        return view.numbers(self._spark, self._ranges), view.reading(self._ranges, self.counts)
+
+    def _begin(self, ranges: Iterable[OffsetRange]) -> None:
         self._ranges = list(ranges)
         self.counts.value = {}
+
+    def frame(self, ranges: Iterable[OffsetRange]) -> DataFrame:
+        """The result rows for some ranges; without a transformation those of the first view."""
+        self._begin(ranges)
         frames = {view.name: view.frame(self._spark, self._ranges, self.counts) for view in self.read_views()}
         if self.query is None:
             return frames[self.views[0].name]

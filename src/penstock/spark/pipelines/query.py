@@ -167,7 +167,7 @@ def _walk(node: Any, names: list[str]) -> None:
     if not node.isStreaming():
         return
     name = node.nodeName()
-    children, inner = _items(node.children()), _items(node.subqueries())
+    children, inner = plan_items(node.children()), plan_items(node.subqueries())
     if any(child.isStreaming() for child in inner):
         names.append("a subquery on a topic")
     if name == "Join":
@@ -185,25 +185,27 @@ def used_columns(frame: DataFrame) -> set[str]:
     """The columns of its views that the result depends on, from Spark's optimised plan."""
     plan = frame._jdf.queryExecution().optimizedPlan()
     aliases: dict[int, str] = {}
-    used = {_id_of(attribute) for attribute in _items(plan.output())}
+    used = {attribute_id(attribute) for attribute in plan_items(plan.output())}
     left = [plan]
     while left:
         node = left.pop()
-        children = _items(node.children())
+        children = plan_items(node.children())
         if node.nodeName() == "MapInArrow" and children[0].nodeName() == "Range":
-            aliases.update({_id_of(attribute): str(attribute.name()) for attribute in _items(node.output())})
+            aliases.update({attribute_id(attribute): str(attribute.name()) for attribute in plan_items(node.output())})
             continue
-        used |= {_id_of(attribute) for attribute in _items(node.references().toSeq())}
+        used |= {attribute_id(attribute) for attribute in plan_items(node.references().toSeq())}
         left += children
-        left += _items(node.subqueries())
+        left += plan_items(node.subqueries())
     return {name for key, name in aliases.items() if key in used}
 
 
-def _id_of(attribute: Any) -> int:
+def attribute_id(attribute: Any) -> int:
+    """The id of an attribute in a plan, which its alias does not share."""
     return int(attribute.exprId().id())
 
 
-def _items(sequence: Any) -> list[Any]:
+def plan_items(sequence: Any) -> list[Any]:
+    """The items of a sequence of Scala."""
     return [sequence.apply(at) for at in range(sequence.size())]
 
 

@@ -4,7 +4,7 @@ tasks atomically."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -92,17 +92,21 @@ class FanOut:
             self._known.add(name)
 
 
-class SendRowsTask:
-    """A task that sends rows to one topic, or to those that they name."""
+RowsOf = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-    def __init__(self, options: WriteOptions, prefix: str, fan_out: FanOut | None = None) -> None:
+
+class SendRowsTask:
+    """A task that sends rows to one topic, or to those that they name; with `prepare` it makes them of its input first."""
+
+    def __init__(self, options: WriteOptions, prefix: str, fan_out: FanOut | None = None, prepare: RowsOf | None = None) -> None:
         self._options = options
         self._prefix = prefix
         self._fan_out = fan_out
+        self._prepare = prepare
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transaction = task_transaction(self._options, self._prefix)
-        for batch in batches:
+        for batch in batches if self._prepare is None else self._prepare(batches):
             if self._fan_out is not None and batch.num_rows:
                 self._fan_out.prepare(self._options, batch)
             transaction.send(self._options.topic, batch)

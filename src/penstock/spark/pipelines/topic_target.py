@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.kafka.client import BlockingClient
 from penstock.spark.pipelines.fence import Fence, target_options
-from penstock.spark.pipelines.row_sending import REPORT, FanOut, SendRowsTask, TaskReport, unpack_reports
+from penstock.spark.pipelines.row_sending import REPORT, FanOut, RowsOf, SendRowsTask, TaskReport, unpack_reports
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_making import make_topic
 from penstock.spark.write_options import WriteOptions
@@ -52,12 +52,12 @@ class TopicTarget:
             make_topic(self.client, self.spec.dead_letters.topic)
         return self.fence.take()
 
-    def send(self, rows: DataFrame) -> list[TaskReport]:
-        """Send the rows of a DataFrame in transactions that stay open."""
+    def send(self, rows: DataFrame, prepare: RowsOf | None = None) -> list[TaskReport]:
+        """Send the rows of a DataFrame, or what tasks `prepare` of them, in transactions that stay open."""
         target = self.spec.target
         fan_out = FanOut(self.spec.source, target.partitions) if target.fan_out else None
         options = self.options if fan_out is None else replace(self.options, topic=None)
-        task = SendRowsTask(options, f"{self.fence.prefix}rows/", fan_out)
+        task = SendRowsTask(options, f"{self.fence.prefix}rows/", fan_out, prepare)
         return unpack_reports(rows.mapInArrow(task, REPORT).collect())
 
     def dead_sending(self) -> tuple[WriteOptions, str]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from penstock.spark.pipelines.batch_rows import BatchRows
 from penstock.spark.pipelines.dead_letters import send_dead
 from penstock.spark.pipelines.job import BatchResult, CheckableJob, Job
 from penstock.spark.pipelines.kinds import make_job_of
 from penstock.spark.pipelines.plan_text import plan_lines
-from penstock.spark.pipelines.row_sending import dead_letter_counts
+from penstock.spark.pipelines.row_sending import TaskReport, dead_letter_counts
+from penstock.spark.pipelines.simple_query import SimpleQuery, simple_query
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.topic_rows import topic_rows
 from penstock.spark.pipelines.topic_source import TopicSource, positions_from_json, positions_to_json
 from penstock.spark.pipelines.topic_target import TopicTarget
+from penstock.spark.pipelines.views import ReadRangesTask
+from penstock.spark.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,22 +81,35 @@ class TransformJob:
             check_stream(self.spec, rows.query, rows.views)
             return StatefulTransform(self.spec)
         if self.spec.target.topic is not None:
-            topic_rows(self.spec, rows.frame([]), rows.query.field)
-            return StatelessTransform(self.spec, rows)
+            result = topic_rows(self.spec, rows.frame([]), rows.query.field)
+            return StatelessTransform(self.spec, rows, simple_query(result) if len(rows.views) == 1 else None)
         job = make_job_of("export", self.spec)
         if isinstance(job, CheckableJob):
             job.check(spark)
         return job
 
 
-class StatelessTransform:
-    """Each step runs one Spark job over the new offsets, and one commit."""
+@dataclass(frozen=True)
+class SelectRows:
+    """Reads ranges by their numbers and makes the rows of a simple query."""
 
-    def __init__(self, spec: PipelineSpec, rows: BatchRows) -> None:
+    read: ReadRangesTask
+    query: SimpleQuery
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.query.select(self.read(batches))
+
+
+class StatelessTransform:
+    """Each step runs one Spark job over the new offsets, and one commit. The rows of a simple query are made by the tasks that
+    read them."""
+
+    def __init__(self, spec: PipelineSpec, rows: BatchRows, simple: SimpleQuery | None = None) -> None:
         self.spec = spec
         self._source = TopicSource(spec)
         self._target = TopicTarget(spec)
         self._rows = rows
+        self._simple = simple
         self._spark: SparkSession | None = None
 
     def plan(self) -> list[str]:
@@ -105,12 +125,11 @@ class StatelessTransform:
     def step(self) -> BatchResult | None:
         """See `Job`."""
         assert self._spark is not None
-        assert self._rows.query is not None
         ranges = self._source.next_ranges(self.spec.rows_max, self.spec.tasks_min)
         if not ranges:
             self._target.idle()
             return None
-        reports = self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
+        reports = self._send(ranges)
         counts = self._rows.read_counts()
         if counts.dead:
             reports += send_dead(
@@ -126,6 +145,13 @@ class StatelessTransform:
         return BatchResult(
             counts.rows, sum(report.rows for report in reports), empty_rows=counts.empty, **dead_letter_counts(reports)
         )
+
+    def _send(self, ranges: list[OffsetRange]) -> list[TaskReport]:
+        assert self._rows.query is not None
+        if self._simple is None:
+            return self._target.send(topic_rows(self.spec, self._rows.frame(ranges), self._rows.query.field))
+        numbers, read = self._rows.reading(ranges)
+        return self._target.send(numbers, SelectRows(read, self._simple))
 
     def lag_rows(self) -> int:
         """See `Job`."""

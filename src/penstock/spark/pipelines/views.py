@@ -67,8 +67,15 @@ class View:
     def frame(self, spark: SparkSession, ranges: Iterable[OffsetRange], counts: Any = None) -> DataFrame:
         """The decodable rows of ranges. Counts of each range are added to the accumulator `counts`."""
         own = [offset_range for offset_range in ranges if self.holds(offset_range)]
-        task = ReadRangesTask(self, own, counts)
-        return spark.range(0, len(own), 1, max(len(own), 1)).mapInArrow(task, self.columns)
+        return self.numbers(spark, own).mapInArrow(self.reading(own, counts), self.columns)
+
+    def numbers(self, spark: SparkSession, ranges: list[OffsetRange]) -> DataFrame:
+        """The numbers of ranges, each for a task of its own."""
+        return spark.range(0, len(ranges), 1, max(len(ranges), 1))
+
+    def reading(self, ranges: list[OffsetRange], counts: Any = None) -> ReadRangesTask:
+        """The task that reads ranges by their numbers."""
+        return ReadRangesTask(self, ranges, counts)
 
     def stand_in(self, spark: SparkSession) -> DataFrame:
         """A stream with the same columns and no rows, to let Spark plan a query."""
