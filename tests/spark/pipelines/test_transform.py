@@ -338,6 +338,18 @@ def test_a_simple_query_copies_keys_headers_partitions_and_nulls(runs: Runs) -> 
     assert (state["rows_read"], state["rows_written"]) == (3, 2)
 
 
+def test_rows_produced_during_a_batch_are_lag_when_it_ends(runs: Runs) -> None:
+    topic = runs.topic("t-lag", 1)
+    runs.produce(topic, [click(0)])
+    source = TopicSource(runs.declare("lag", transform(topic, "SELECT * FROM source", "t-lag-out")))
+    source.begin(None)
+    ranges = source.next_ranges(1000)
+    runs.produce(topic, [click(number) for number in range(3)])
+    source.advance(ranges)
+    source.close()
+    assert source.lag_rows() == 3
+
+
 def test_simple_queries_give_the_rows_that_spark_gives(runs: Runs) -> None:
     """Each is computed by Arrow in the tasks that read, and by Spark; what Arrow would compute otherwise is left to Spark."""
     topic = runs.topic("t-simple", 1)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from penstock.spark.pipelines.errors import SpecError, SpecFault
 from penstock.spark.pipelines.spec import PipelineSpec, RunSpec, TableSpec
-from penstock.spark.pipelines.spec_reading import read_spec
+from penstock.spark.pipelines.spec_file import read_file
+from penstock.spark.pipelines.spec_reading import check
 
 
 class DeployedFile(NamedTuple):
@@ -23,9 +24,12 @@ class DeployedFile(NamedTuple):
 
 
 def read_deployed(file: DeployedFile) -> PipelineSpec:
-    """The pipeline of a file. Relative paths of data begin where the file was deployed from, so that `run` and `deploy` mean the
-    same; SpecError if they are used and there is no such directory here."""
-    spec = read_spec(file.path, file.brokers)
+    """The pipeline of a file. Relative paths of data and secrets begin where the file was deployed from, so that `run` and
+    `deploy` mean the same; SpecError if they are used and there is no such directory here."""
+    declaration = read_file(file.path)
+    # Where the node has it says nothing to those who read the messages.
+    origin = declaration.origin._replace(name=Path(file.path).name, directory=file.directory)
+    spec = check(declaration._replace(origin=origin), file.brokers)
     is_here = Path(file.directory).is_dir()
     relative = [] if is_here else [name for name, path in _data_paths(spec) if _is_relative(path)]
     if relative:

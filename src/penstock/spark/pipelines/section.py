@@ -165,7 +165,7 @@ class Section:
 
     def resolved(self, name: str, text: str) -> str:
         """A text with its references to variables and files replaced."""
-        directory = Path(self._origin.file).resolve().parent
+        directory = Path(self._origin.directory or Path(self._origin.file).resolve().parent)
         try:
             return resolve(text, directory, quoted=name.endswith("sasl.jaas.config"))
         except UnresolvedError as error:

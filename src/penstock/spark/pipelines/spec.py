@@ -25,10 +25,13 @@ METADATA: Final = ("topic", "partition", "offset", "timestamp", "key")  # of a r
 
 
 class Origin(NamedTuple):
-    """Where a declaration stands: its file, and the line of each field by its path, such as `source.topics[0]`."""
+    """Where a declaration stands: its file, and the line of each field by its path, such as `source.topics[0]`. A copy of a file
+    has the name that it has in messages, and the directory of the original, where relative paths of secrets begin."""
 
     file: str
     lines: Mapping[str, int]
+    name: str = ""
+    directory: str = ""
 
     def fault(self, path: str, what: str) -> SpecFault:
         """Something wrong with a field; the line is its own, or that of the nearest thing around it."""
@@ -36,7 +39,7 @@ class Origin(NamedTuple):
         while at and at not in self.lines:
             cut = max(at.rfind("."), at.rfind("["))
             at = at[: max(cut, 0)]
-        return SpecFault(self.file, self.lines.get(at, 1), path, what)
+        return SpecFault(self.name or self.file, self.lines.get(at, 1), path, what)
 
 
 @dataclass(frozen=True, slots=True)

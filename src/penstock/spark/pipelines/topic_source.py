@@ -127,6 +127,11 @@ class TopicSource:
         """Called when ranges are committed in the target: commits the consumer's offsets to the broker."""
         self.positions = self.after(ranges)
         self._tell_consumer()
+        try:
+            # What was produced while the batch ran counts as lag.
+            self._latest = self._planner.end_offsets(list(self._latest), LATEST)
+        except PenstockError as error:
+            _log.warning("the lag is that of before the batch: %s", error)
 
     def after(self, ranges: Iterable[OffsetRange]) -> Offsets:
         """The offsets after these ranges are committed."""
