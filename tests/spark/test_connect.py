@@ -33,9 +33,13 @@ def run_client(*argv: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_topics_are_written_and_read_through_spark_connect(gateway: RunningGateway) -> None:
+def test_topics_are_written_and_read_through_spark_connect_also_named_as_master(gateway: RunningGateway) -> None:
     gateway.create_topic("written", 2)
-    assert run_client(gateway.bootstrap) == {"client": "pyspark.sql.connect.session", "values": EXPECTED}
+    assert run_client(gateway.bootstrap) == {
+        "client": "pyspark.sql.connect.session",
+        "values": EXPECTED,
+        "by_master": len(EXPECTED),
+    }
 
 
 @pytest.mark.soak

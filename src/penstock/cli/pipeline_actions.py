@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
@@ -80,15 +79,11 @@ def _read(file: str) -> PipelineSpec:
 def _session(spec: PipelineSpec, arguments: Namespace) -> SparkSession:
     from penstock.cli.spark_noise import without_start_noise
     from penstock.spark import session
+    from penstock.spark.pipelines.spark_master import choose_master
 
     # Spark writes to standard error what a person at a terminal has no use for; errors come out another way.
     settings = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false", **dict(arguments.conf)}
-    master = arguments.master or settings.get("spark.master") or os.environ.get("MASTER") or "local[*]"
-    if master.startswith("sc://"):
-        raise usage(
-            f"--master {master} is Spark Connect, whose servers do not run what a pipeline commits with; give the cluster's own "
-            "address, such as spark://host:7077, or yarn"
-        )
+    master = choose_master(arguments.master, settings)
     keeps_classes = bool(getattr(arguments, "keep_classes", False))  # only `run` has it
     with waiting("starting Spark"), without_start_noise():
         return session(f"penstock pipeline {spec.name}", master=master, settings=settings, keeps_classes=keeps_classes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.spark.class_archive import archive_options
+from penstock.spark.errors import OptionError
 from penstock.spark.executor_package import needs_package, package_settings, use_on_path
 from penstock.spark.handover import FORKER
 from penstock.spark.java import use_java
@@ -67,10 +68,15 @@ def session(
     keeps_classes: bool = False,
 ) -> SparkSession:
     """A session in which the format `penstock` is known: on this machine, on a cluster (`master`), whose executors are sent what
-    they need, or through Spark Connect (`remote`; "local" starts a server here). `settings` go before ours. A session that is
-    running already is taken as it is. One on this machine that `keeps_classes` takes longer, and those after it start sooner."""
+    they need, or through Spark Connect (`remote`, or a `master` that is sc://…; "local" as `remote` starts a server here).
+    `settings` go before ours. A session that is running already is taken as it is. One on this machine that `keeps_classes` takes
+    longer, and those after it start sooner."""
     from pyspark.sql import SparkSession
 
+    if master is not None and remote is not None:
+        raise OptionError(f"master is {master} and remote is {remote}: a session has one of them")
+    if master is not None and master.startswith("sc://"):
+        master, remote = None, master
     # A server of Spark Connect that is started here is ours as a session on this machine is; one that runs already is as it is.
     is_served = remote is not None and not remote.startswith("local")
     if not is_served:

@@ -243,6 +243,8 @@ class DeploymentKeeper:
             "file": self._workspace.deployed_file(draft, staged, self._brokers()),
             "before": None,
             "is_reset": is_reset,
+            "master": draft.master,
+            "conf": draft.conf,
         }
         if before is not None:
             directory = await asyncio.to_thread(self._workspace.write, before)

@@ -1,7 +1,7 @@
 """Checks a pipeline before a node takes it into its care, in a process of its own: files of Python are run to be read.
 
-Standard input: {"file": {…}, "before": {…} or null, "is_reset": …}, the files as in `DeployedFile`. Standard output: what the
-pipeline is, or {"error": …}.
+Standard input: {"file": {…}, "before": {…} or null, "is_reset": …, "master": … or null, "conf": {…}}, the files as in
+`DeployedFile`. Standard output: what the pipeline is, or {"error": …}.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from penstock.core.errors import PenstockError
 from penstock.spark.java import use_java
 from penstock.spark.pipelines.deployed import DeployedFile, read_deployed
+from penstock.spark.pipelines.spark_master import choose_master
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.pipelines.upgrade import check_upgrade
 from penstock.spark.pipelines.validation import check_broker
@@ -22,6 +23,7 @@ from penstock.spark.pipelines.validation import check_broker
 def check_deployment(order: Mapping[str, Any]) -> dict[str, Any]:
     """What a pipeline is, after all that can be checked without Spark; PenstockError if it cannot run."""
     use_java()
+    choose_master(order.get("master"), order.get("conf") or {})
     spec = read_deployed(DeployedFile(**order["file"]))
     if order.get("before") is not None:
         check_upgrade(read_deployed(DeployedFile(**order["before"])), spec, is_reset=bool(order.get("is_reset")))

@@ -24,6 +24,7 @@ from penstock.spark.pipelines.deployed import DeployedFile, read_deployed
 from penstock.spark.pipelines.errors import SparkLostError
 from penstock.spark.pipelines.progress import ProgressDisplay
 from penstock.spark.pipelines.runner import NEVER_RETRIED, Runner, first_line
+from penstock.spark.pipelines.spark_master import choose_master
 from penstock.spark.session import session
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SparkApplication:
 
     def __init__(self, name: str, master: str | None, conf: Mapping[str, str]) -> None:
         self._name = name
-        self._master = master or conf.get("spark.master") or os.environ.get("MASTER") or "local[*]"
+        self._master = choose_master(master, conf)
         self._conf = {**SETTINGS, **conf}
         self._starting = threading.Lock()
         self._session: SparkSession | None = None
