@@ -1,14 +1,17 @@
-"""A standalone cluster: a master and two workers of one core as processes of their own, without Penstock."""
+"""A standalone cluster: a master and workers as processes of their own, without Penstock. Where tests run as root, isolated ones
+belong to another user, who cannot read the broker's files."""
 
 from __future__ import annotations
 
 import os
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -17,19 +20,23 @@ from penstock.spark.java import use_java
 HOME = Path(pyspark.__file__).parent
 START_S = 120.0
 _DEPLOY = "org.apache.spark.deploy"
+_NOBODY = 65534
+_OTHER_USER: Mapping[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
 class SparkCluster:
     """The processes of one cluster, whose workers and executors can be killed."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, workers: int, cores: int, user: Mapping[str, Any]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         self.address = f"spark://127.0.0.1:{port}"
         self._directory = directory
+        self._cores = cores
+        self._user = user
         self._master = self._start(["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"])
         self._wait_for("I have been elected leader", 1)
-        self._workers = [self._start_worker(number) for number in range(2)]
+        self._workers = [self._start_worker(number) for number in range(workers)]
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         # As on machines where nothing of ours is installed.
@@ -41,12 +48,12 @@ class SparkCluster:
         }
         with self._log.open("ab") as log:
             argv = [str(HOME / "bin" / "spark-class"), f"{_DEPLOY}.{command[0]}", *command[1:]]
-            return subprocess.Popen(argv, stdout=log, stderr=log, env=variables)
+            return subprocess.Popen(argv, stdout=log, stderr=log, env=variables, cwd=self._directory, **self._user)
 
     def _start_worker(self, number: int) -> subprocess.Popen[bytes]:
         said = self._said("Successfully registered with master")
         work = str(self._directory / f"worker-{number}")
-        worker = self._start(["worker.Worker", "-c", "1", "-m", "1g", "-d", work, "--webui-port", "0", self.address])
+        worker = self._start(["worker.Worker", "-c", str(self._cores), "-m", "1g", "-d", work, "--webui-port", "0", self.address])
         self._wait_for("Successfully registered with master", said + 1)
         return worker
 
@@ -99,10 +106,14 @@ class SparkCluster:
 
 
 @contextmanager
-def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
-    """A cluster, ended at the end."""
-    cluster = SparkCluster(directory)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
+def spark_cluster(*, workers: int = 2, cores: int = 1, is_isolated: bool = False) -> Iterator[SparkCluster]:
+    """A cluster in a directory of its own, ended at the end."""
+    user = _OTHER_USER if is_isolated else {}
+    with tempfile.TemporaryDirectory(prefix="spark-cluster-", ignore_cleanup_errors=True) as directory:
+        if user:
+            os.chown(directory, _NOBODY, _NOBODY)
+        cluster = SparkCluster(Path(directory), workers=workers, cores=cores, user=user)
+        try:
+            yield cluster
+        finally:
+            cluster.close()

@@ -33,9 +33,9 @@ print("RESULT", rows.count(), rows.select("offset", "partition").distinct().coun
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+def master() -> Iterator[str]:
     """The address of a cluster."""
-    with spark_cluster(tmp_path) as cluster:
+    with spark_cluster() as cluster:
         yield cluster.address
 
 

@@ -175,7 +175,7 @@ def shake(one: World, cluster: SparkCluster, file: Path, seed: int) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_pipeline_outlives_the_deaths_of_all_that_it_needs(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    with world(tmp_path) as one, spark_cluster(tmp_path) as cluster:
+    with world(tmp_path) as one, spark_cluster() as cluster:
         write_source(one, tmp_path)
         file = tmp_path / "pipeline.yaml"
         file.write_text(
