@@ -84,7 +84,6 @@ class TailResource(Resource):
             raise UnavailableError(f"{READERS_MAX} readers follow topics already; close one, or come back later")
         self._readers += 1
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
-        response.enable_chunked_encoding()
         try:
             await response.prepare(call.request)
             await self._send_all(call, topic, places, response)
