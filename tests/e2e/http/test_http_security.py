@@ -119,7 +119,7 @@ def test_a_session_is_a_cookie_that_ends_with_the_tokens_of_the_user(secured: Ru
     assert {"HttpOnly", "Secure", "SameSite=Strict"} <= set(attributes.split("; "))
     session = {"Cookie": cookie.partition(";")[0]}
     assert anonymous.send("GET", "/api/v1/cluster", headers=session).json["user"] == READER
-    # Not for a node at another port, nor after a change.
+    # Not for a node of another cluster, nor after a change.
     other = {"Cookie": session["Cookie"].replace("penstock_session_", "penstock_session_1")}
     assert anonymous.send("GET", "/api/v1/cluster", headers=other).status == 401
     assert anonymous.send("GET", "/api/v1/cluster", headers={"Cookie": session["Cookie"][:-2] + "xx"}).status == 401

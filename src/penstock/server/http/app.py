@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
-from penstock.broker import BadTokenError, Broker
+from penstock.broker import BadTokenError
 from penstock.core.errors import PenstockError
 from penstock.gateway.basic_sign_in import ANONYMOUS, BasicSignIn, NotSignedInError
 from penstock.gateway.forwarded_client import seen_through
@@ -20,6 +20,7 @@ from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import error_response, error_response_of
+from penstock.server.http.node_context import NodeContext
 from penstock.server.http.openapi import openapi
 from penstock.server.http.route import BODIES, BODY_BYTES_MAX, OPEN_HANDLERS, Call, Nothing, Route
 from penstock.server.http.signed_in import SIGN_IN_PATH, session_cookie
@@ -50,19 +51,15 @@ Mount = Callable[[web.Application], None]
 
 
 def make_app(
-    broker: Broker,
-    routes: Sequence[Route],
-    hosts: frozenset[str] | None,
-    mounts: Sequence[Mount],
-    forward_secret: bytes | None = None,
+    context: NodeContext, routes: Sequence[Route], hosts: frozenset[str] | None, mounts: Sequence[Mount]
 ) -> web.Application:
     """The application with these routes below the prefix of the API. `hosts` are the accepted host names; None is any.
     Applications added by `mounts` have the same protection, and come after the API. Other nodes sign what they forward with the
     secret."""
-    guard = HttpGuard(hosts, serves_pages=True)
+    broker, guard = context.broker, HttpGuard(hosts, serves_pages=True)
     app = web.Application(
         client_max_size=BODY_BYTES_MAX,
-        middlewares=[_catch_errors, guard.middleware(), seen_through(forward_secret), _signed_in(broker)],
+        middlewares=[_catch_errors, guard.middleware(), seen_through(context.forward_secret), _signed_in(context)],
     )
     app[OPEN_HANDLERS] = set()
     app[BODIES] = IncomingBodies(BodyLimits(), broker.clock)
@@ -140,12 +137,13 @@ def _told_refusal(request: web.Request, error: web.HTTPException) -> web.Respons
     return answer
 
 
-def _signed_in(broker: Broker) -> Middleware:
+def _signed_in(context: NodeContext) -> Middleware:
     """Identifies the caller, by the token of a session or by HTTP Basic authentication."""
+    broker, cookie = context.broker, session_cookie(context.cluster_id)
     sign_in = BasicSignIn(broker, "http")
 
     async def principal(request: web.Request) -> str:
-        authorization, session = request.headers.get("Authorization", ""), request.cookies.get(session_cookie(request))
+        authorization, session = request.headers.get("Authorization", ""), request.cookies.get(cookie)
         if authorization or not session or broker.tokens is None:
             return await sign_in.principal(authorization, request.remote or "")
         try:

@@ -55,7 +55,7 @@ class HttpListener:
         self._shutdown = asyncio.Event()
         self._resources = api_resources(context)
         routes = [route for resource in self._resources for route in resource.routes()]
-        app = make_app(context.broker, routes, own_hosts(host, advertised_host), mounts, context.forward_secret)
+        app = make_app(context, routes, own_hosts(host, advertised_host), mounts)
         app[SHUTDOWN] = self._shutdown
         drain_s = context.config.drain_timeout_s
         # Handlers are not cancelled when their client disconnects: a change must not be left half done.

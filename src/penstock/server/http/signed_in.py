@@ -1,7 +1,8 @@
 """/rights, /sign-in and /sign-out: what the signed-in user may do, and the session of a browser.
 
-A session is a token in a cookie that scripts cannot read and that pages of other sites cannot use. Cookies are of a host, not of
-a port, so its name has the port: several nodes of one machine have sessions of their own.
+A session is a token in a cookie that scripts cannot read and that pages of other sites cannot use. Browsers send
+it to every port of a host, so its name has the id of the cluster: it is valid at all nodes of one, also when another node
+leads, and nodes of different clusters on one machine have sessions of their own.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class SignedInResource(Resource):
 
     def __init__(self, context: NodeContext) -> None:
         self._broker: Broker = context.broker
+        self._cookie = session_cookie(context.cluster_id)
 
     def routes(self) -> list[Route]:
         """The routes of this resource."""
@@ -83,7 +85,7 @@ class SignedInResource(Resource):
             raise NotSignedInError(str(error)) from error
         answer = web.json_response(DONE)
         answer.set_cookie(
-            session_cookie(request),
+            self._cookie,
             broker.tokens.issue(body.user),
             max_age=TOKEN_LIFE_S,
             httponly=True,
@@ -95,13 +97,13 @@ class SignedInResource(Resource):
     async def sign_out(self, call: Call[Nothing, Nothing, Nothing]) -> web.Response:
         """POST /sign-out: the headers do it."""
         answer = web.json_response(DONE, headers=FORGET_CREDENTIALS)
-        answer.del_cookie(session_cookie(call.request), httponly=True, samesite="Strict", secure=call.request.secure)
+        answer.del_cookie(self._cookie, httponly=True, samesite="Strict", secure=call.request.secure)
         return answer
 
 
-def session_cookie(request: web.Request) -> str:
+def session_cookie(cluster_id: str) -> str:
     """The name of the cookie with the token of a session."""
-    return f"{SESSION_COOKIE}_{request.url.port}"
+    return f"{SESSION_COOKIE}_{cluster_id}"
 
 
 def _may(caller: Caller, operation: Operation, kind: ResourceKind, name: str) -> bool:
