@@ -14,6 +14,7 @@ from penstock.broker.access import (
 )
 from penstock.broker.broker import Broker
 from penstock.broker.compaction import CompactionOptions
+from penstock.broker.config_forms import ConfigFormName, config_form
 from penstock.broker.consumers import Position, TopicPartition
 from penstock.broker.errors import (
     InvalidConfigError,
@@ -79,6 +80,7 @@ __all__ = [
     "BrokerReading",
     "Chunk",
     "CompactionOptions",
+    "ConfigFormName",
     "Credential",
     "GroupCount",
     "InternalLog",
@@ -124,4 +126,5 @@ __all__ = [
     "Users",
     "WrongPasswordError",
     "check_not_internal",
+    "config_form",
 ]

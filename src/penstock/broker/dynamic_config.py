@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from penstock.broker.config_values import WholeNumber
 from penstock.broker.errors import InvalidConfigError
 from penstock.broker.system_tablet import TableTablet
 from penstock.broker.topic_config import KEYS as TOPIC_KEYS
-from penstock.broker.topic_config import TopicConfig, whole_number
+from penstock.broker.topic_config import TopicConfig
 from penstock.core.errors import ConfigError, InvalidRequestError
 from penstock.tablet import DeleteRange, Request, Write
 
@@ -73,10 +74,10 @@ _NO_REPLICATION: Final = "accepted for compatibility with Kafka tools, without e
 
 DYNAMIC_KEYS: Final[dict[str, DynamicKey]] = {
     **{broker_name: DynamicKey(*TOPIC_KEYS[name][1:]) for broker_name, name in TOPIC_NAMES.items()},
-    CONNECTIONS_MAX: DynamicKey(whole_number(1, (1 << 31) - 1), "int", "the maximum number of connections"),
-    "leader.replication.throttled.rate": DynamicKey(whole_number(0), "long", _NO_REPLICATION),
-    "follower.replication.throttled.rate": DynamicKey(whole_number(0), "long", _NO_REPLICATION),
-    "replica.alter.log.dirs.io.max.bytes.per.second": DynamicKey(whole_number(0), "long", _NO_REPLICATION),
+    CONNECTIONS_MAX: DynamicKey(WholeNumber(1, (1 << 31) - 1), "int", "the maximum number of connections"),
+    "leader.replication.throttled.rate": DynamicKey(WholeNumber(0), "long", _NO_REPLICATION),
+    "follower.replication.throttled.rate": DynamicKey(WholeNumber(0), "long", _NO_REPLICATION),
+    "replica.alter.log.dirs.io.max.bytes.per.second": DynamicKey(WholeNumber(0), "long", _NO_REPLICATION),
 }
 
 

@@ -21,7 +21,8 @@ class SegmentKey(NamedTuple):
     high: int = LONG_MAX
 
 
-NO_EFFECT: Final = "accepted for compatibility with Kafka tools, without effect: there are no segment files or replicas"
+WITHOUT_EFFECT: Final = "accepted for compatibility with Kafka tools, without effect"
+NO_EFFECT: Final = f"{WITHOUT_EFFECT}: there are no segment files or replicas"
 
 SEGMENT_KEYS: Final[dict[str, SegmentKey]] = {
     "file.delete.delay.ms": SegmentKey("60000", "long"),

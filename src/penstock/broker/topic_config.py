@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from penstock.broker.config_values import BOOLEAN, Check, OneOf, SomeOf, WholeNumber, gzip_level, ratio
 from penstock.broker.errors import InvalidConfigError
 from penstock.broker.schema_rules import STRATEGIES, SchemaRule
-from penstock.broker.segment_config import INT_MAX, NO_EFFECT, SEGMENT_KEYS, SegmentKey
+from penstock.broker.segment_config import INT_MAX, NO_EFFECT, SEGMENT_KEYS, WITHOUT_EFFECT, SegmentKey
 from penstock.broker.timestamps import UNLIMITED_MS, TimestampLimits
 from penstock.queue import PartitionConfig
 
@@ -19,11 +20,13 @@ DAY_MS = 24 * HOUR_MS
 MESSAGE_BYTES_MAX = 64 << 20
 COPIES_MAX = 3  # that a storage group over several nodes keeps
 
-NOT_TIERED = "accepted for compatibility with Kafka tools, without effect: there is no tiered storage"
+NOT_TIERED = f"{WITHOUT_EFFECT}: there is no tiered storage"
 AS_SENT = "producer"
 CODECS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 COMPACT, DELETE = "compact", "delete"
 CREATE_TIME, APPEND_TIME = "CreateTime", "LogAppendTime"
+LIMIT = WholeNumber(-1, unlimited=-1)
+TIME_LIMIT = WholeNumber(0, unlimited=UNLIMITED_MS)
 _BY_TOPIC = "io.confluent.kafka.serializers.subject.TopicNameStrategy"
 
 
@@ -34,160 +37,118 @@ class ConfigKey(NamedTuple):
     """One key: its default, how a value is checked, and what it is for."""
 
     default: str
-    check: Callable[[str], str]
+    check: Check
     kind: str
     doc: str
 
 
-def whole_number(low: int, high: int = (1 << 63) - 1) -> Callable[[str], str]:
-    """A check of a value: a whole number within these."""
-
-    def check(value: str) -> str:
-        try:
-            number = int(value)
-        except ValueError:
-            raise InvalidConfigError(f"{value!r} is not a whole number") from None
-        if not low <= number <= high:
-            raise InvalidConfigError(f"{number} is not within {low}..{high}")
-        return str(number)
-
-    return check
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if value not in allowed:
-            raise InvalidConfigError(f"{value!r} is not one of: {', '.join(allowed)}")
-        return value
-
-    return check
-
-
-def _policies(value: str) -> str:
-    policies = list(dict.fromkeys(name.strip() for name in value.split(","))) if value.strip() else []
-    if set(policies) - {COMPACT, DELETE}:
-        raise InvalidConfigError(f"{value!r} is not one of: {DELETE}, {COMPACT}, both with a comma between them, or nothing")
-    return ",".join(policies)
-
-
-def _ratio(value: str) -> str:
-    try:
-        number = float(value)
-    except ValueError:
-        raise InvalidConfigError(f"{value!r} is not a number") from None
-    if not 0 <= number <= 1:
-        raise InvalidConfigError(f"{value} is not within 0..1")
-    return value
-
-
-def _gzip_level(value: str) -> str:
-    level = whole_number(-1, 9)(value)
-    if level == "0":
-        raise InvalidConfigError("0 is not within 1..9, nor -1")
-    return level
-
-
 def _segment_key(key: SegmentKey) -> ConfigKey:
-    checks: dict[str, Callable[[str], str]] = {"boolean": _one_of("true", "false"), "list": str}
-    return ConfigKey(key.default, checks.get(key.kind, whole_number(key.low, key.high)), key.kind, NO_EFFECT)
+    checks: dict[str, Check] = {"boolean": BOOLEAN, "list": str}
+    return ConfigKey(key.default, checks.get(key.kind, WholeNumber(key.low, key.high)), key.kind, NO_EFFECT)
 
 
 KEYS: dict[str, ConfigKey] = {
     **{name: _segment_key(key) for name, key in SEGMENT_KEYS.items()},
     "cleanup.policy": ConfigKey(
         DELETE,
-        _policies,
+        SomeOf((DELETE, COMPACT)),
         "list",
         "how old messages are cleaned up: delete removes them by retention time and size, compact keeps the "
         "latest message of each key; empty keeps everything",
     ),
     "compression.gzip.level": ConfigKey(
-        "-1", _gzip_level, "int", "how much compression.type=gzip compresses: 1 (fastest) to 9, -1 is the default of gzip"
+        "-1", gzip_level, "int", "how much compression.type=gzip compresses: 1 (fastest) to 9, -1 is the default of gzip"
     ),
     "compression.lz4.level": ConfigKey(
-        "9", whole_number(1, 17), "int", "how much compression.type=lz4 compresses: 1 (fastest) to 17"
+        "9", WholeNumber(1, 17), "int", "how much compression.type=lz4 compresses: 1 (fastest) to 17"
     ),
     "compression.zstd.level": ConfigKey(
-        "3", whole_number(-131072, 22), "int", "how much compression.type=zstd compresses: -131072 (fastest) to 22"
+        "3", WholeNumber(-131072, 22), "int", "how much compression.type=zstd compresses: -131072 (fastest) to 22"
     ),
     "compression.type": ConfigKey(
         AS_SENT,
-        _one_of(AS_SENT, *CODECS),
+        OneOf((AS_SENT, *CODECS)),
         "string",
         "the codec messages are stored with; producer keeps the codec of the producer",
     ),
     "delete.retention.ms": ConfigKey(
-        str(DAY_MS), whole_number(0), "long", "how long tombstones (messages without a value) are kept after they are compacted"
+        str(DAY_MS), WholeNumber(0), "long", "how long tombstones (messages without a value) are kept after they are compacted"
     ),
-    "local.retention.bytes": ConfigKey("-2", whole_number(-2), "long", NOT_TIERED),
-    "local.retention.ms": ConfigKey("-2", whole_number(-2), "long", NOT_TIERED),
+    "local.retention.bytes": ConfigKey("-2", WholeNumber(-2), "long", NOT_TIERED),
+    "local.retention.ms": ConfigKey("-2", WholeNumber(-2), "long", NOT_TIERED),
     "max.compaction.lag.ms": ConfigKey(
-        str(UNLIMITED_MS), whole_number(1), "long", "the longest time a message may stay uncompacted"
+        str(UNLIMITED_MS), WholeNumber(1, unlimited=UNLIMITED_MS), "long", "the longest time a message may stay uncompacted"
     ),
     "max.message.bytes": ConfigKey(
-        "1048588", whole_number(0, MESSAGE_BYTES_MAX), "int", "the largest record batch, in bytes, that is accepted"
+        "1048588", WholeNumber(0, MESSAGE_BYTES_MAX), "int", "the largest record batch, in bytes, that is accepted"
     ),
     "message.downconversion.enable": ConfigKey(
         "true",
-        _one_of("true", "false"),
+        BOOLEAN,
         "boolean",
-        "accepted for compatibility with Kafka tools, without effect: old message formats are not served",
+        f"{WITHOUT_EFFECT}: old message formats are not served",
     ),
     "message.timestamp.after.max.ms": ConfigKey(
-        str(HOUR_MS), whole_number(0), "long", "how far a producer's timestamp may be ahead of the broker's clock"
+        str(HOUR_MS), WholeNumber(0), "long", "how far a producer's timestamp may be ahead of the broker's clock"
     ),
     "message.timestamp.before.max.ms": ConfigKey(
-        str(UNLIMITED_MS), whole_number(0), "long", "how far a producer's timestamp may be behind the broker's clock"
+        str(UNLIMITED_MS),
+        TIME_LIMIT,
+        "long",
+        "how far a producer's timestamp may be behind the broker's clock",
     ),
     "message.timestamp.type": ConfigKey(
         CREATE_TIME,
-        _one_of(CREATE_TIME, APPEND_TIME),
+        OneOf((CREATE_TIME, APPEND_TIME)),
         "string",
         "the timestamp of a message: CreateTime is the producer's, LogAppendTime the broker's",
     ),
     "min.cleanable.dirty.ratio": ConfigKey(
-        "0.5", _ratio, "double", "the share of a partition that must be uncompacted before compaction starts"
+        "0.5", ratio, "double", "the share of a partition that must be uncompacted before compaction starts"
     ),
-    "min.compaction.lag.ms": ConfigKey("0", whole_number(0), "long", "the shortest time a message stays uncompacted"),
+    "min.compaction.lag.ms": ConfigKey("0", WholeNumber(0), "long", "the shortest time a message stays uncompacted"),
     "min.insync.replicas": ConfigKey(
         "1",
-        whole_number(1, COPIES_MAX),
+        WholeNumber(1, COPIES_MAX),
         "int",
-        "kept for tools that set it: the storage group decides how many copies a write needs",
+        f"{WITHOUT_EFFECT}: the storage group decides how many copies a write needs",
     ),
-    "remote.log.copy.disable": ConfigKey("false", _one_of("true", "false"), "boolean", NOT_TIERED),
-    "remote.log.delete.on.disable": ConfigKey("false", _one_of("true", "false"), "boolean", NOT_TIERED),
-    "remote.storage.enable": ConfigKey("false", _one_of("false"), "boolean", "always false: all data is in the storage group"),
+    "remote.log.copy.disable": ConfigKey("false", BOOLEAN, "boolean", NOT_TIERED),
+    "remote.log.delete.on.disable": ConfigKey("false", BOOLEAN, "boolean", NOT_TIERED),
+    "remote.storage.enable": ConfigKey(
+        "false", OneOf(("false",)), "boolean", f"{WITHOUT_EFFECT}: always false, all data is in the storage group"
+    ),
     "retention.bytes": ConfigKey(
         "-1",
-        whole_number(-1),
+        LIMIT,
         "long",
         "the size a partition is kept at; it may exceed it by a quarter or a segment; -1 is no limit",
     ),
-    "retention.ms": ConfigKey(str(7 * DAY_MS), whole_number(-1), "long", "how long messages are kept; -1 is no limit"),
+    "retention.ms": ConfigKey(str(7 * DAY_MS), LIMIT, "long", "how long messages are kept; -1 is no limit"),
     "segment.bytes": ConfigKey(
         "1073741824",
-        whole_number(14, INT_MAX),
+        WholeNumber(14, INT_MAX),
         "int",
         "the size of a segment, the unit of retention, clamped to 128 KiB..8 MiB; the active segment of a "
         "compacted topic is not compacted",
     ),
-    "segment.ms": ConfigKey(str(7 * DAY_MS), whole_number(1), "long", "the age at which a segment is rolled"),
-    "penstock.limit.bytes": ConfigKey(
-        "-1", whole_number(-1), "long", "the size over which a partition refuses writes; -1 is no limit"
-    ),
+    "segment.ms": ConfigKey(str(7 * DAY_MS), WholeNumber(1), "long", "the age at which a segment is rolled"),
+    "penstock.limit.bytes": ConfigKey("-1", LIMIT, "long", "the size over which a partition refuses writes; -1 is no limit"),
     "penstock.limit.messages": ConfigKey(
-        "-1", whole_number(-1), "long", "the number of messages over which a partition refuses writes; -1 is no limit"
+        "-1",
+        LIMIT,
+        "long",
+        "the number of messages over which a partition refuses writes; -1 is no limit",
     ),
     "penstock.retention.messages": ConfigKey(
-        "-1", whole_number(-1), "long", "how many of the latest messages of a partition are kept; -1 is no limit"
+        "-1", LIMIT, "long", "how many of the latest messages of a partition are kept; -1 is no limit"
     ),
     "penstock.important.consumers": ConfigKey(
         "", str, "list", "comma-separated consumers; messages are not deleted before these have read them"
     ),
     "penstock.headers.visible": ConfigKey(
         "false",
-        _one_of("true", "false"),
+        BOOLEAN,
         "boolean",
         "whether Kafka clients see the internal headers of other gateways, ydb.* and penstock.*",
     ),
@@ -196,25 +157,25 @@ KEYS: dict[str, ConfigKey] = {
     ),
     "penstock.schema.validation": ConfigKey(
         "none",
-        _one_of("none", "id", "full"),
+        OneOf(("none", "id", "full")),
         "string",
         "id refuses messages whose value does not begin with the id of a schema that is registered for the topic, full also "
         "those that do not match it",
     ),
     "confluent.key.schema.validation": ConfigKey(
         "false",
-        _one_of("true", "false"),
+        BOOLEAN,
         "boolean",
         "whether keys are checked; penstock.schema.validation=full decodes them as well",
     ),
     "confluent.value.schema.validation": ConfigKey(
-        "false", _one_of("true", "false"), "boolean", "true is the same as penstock.schema.validation=id"
+        "false", BOOLEAN, "boolean", "true is the same as penstock.schema.validation=id"
     ),
     "confluent.key.subject.name.strategy": ConfigKey(
-        _BY_TOPIC, _one_of(*STRATEGIES), "string", "how the subject of a key is named, where keys are checked"
+        _BY_TOPIC, OneOf(tuple(STRATEGIES)), "string", "how the subject of a key is named, where keys are checked"
     ),
     "confluent.value.subject.name.strategy": ConfigKey(
-        _BY_TOPIC, _one_of(*STRATEGIES), "string", "how the subject of a value is named, where values are checked"
+        _BY_TOPIC, OneOf(tuple(STRATEGIES)), "string", "how the subject of a value is named, where values are checked"
     ),
     "penstock.ydb": ConfigKey(
         "", str, "string", "settings of YDB clients that have no other key, as JSON; written by those clients"

@@ -51,6 +51,29 @@ def test_a_configuration_is_shown_changed_and_put_back(api: ApiClient) -> None:
     assert api.get("/topics/told")["retention_ms"] == 7 * 24 * 3600 * 1000
 
 
+def test_settings_say_what_they_allow_and_where_they_come_from(api: ApiClient) -> None:
+    api.post("/topics", {"name": "typed", "config": {"retention.bytes": "1073741824"}})
+    items = {item["name"]: item for item in api.get("/topics/typed/config")["items"]}
+    kinds = {name: items[name]["form"] for name in ("retention.ms", "retention.bytes", "cleanup.policy", "preallocate")}
+    assert kinds == {"retention.ms": "duration", "retention.bytes": "size", "cleanup.policy": "choices", "preallocate": "boolean"}
+    assert items["compression.type"]["choices"][0] == "producer"
+    assert (items["compression.zstd.level"]["low"], items["compression.zstd.level"]["high"]) == (-131072, 22)
+    assert (items["retention.ms"]["unlimited"], items["segment.ms"]["unlimited"]) == ("-1", None)
+    assert (items["retention.bytes"]["source"], items["retention.ms"]["source"]) == ("topic", "default")
+    assert not items["flush.ms"]["has_effect"]
+
+
+def test_a_change_is_validated_without_being_made(api: ApiClient) -> None:
+    api.post("/topics", {"name": "tried"})
+    wanted = {"set": {"retention.ms": "1000"}, "validate_only": True}
+    answer = api.call("PATCH", "/topics/tried/config", wanted)
+    assert {item["name"]: item["value"] for item in answer.json["items"]}["retention.ms"] == "1000"
+    assert api.get("/topics/tried")["retention_ms"] == 7 * 24 * 3600 * 1000
+    both = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
+    refused = api.call("PATCH", "/topics/tried/config", {"set": both, "validate_only": True})
+    assert (refused.status, refused.code) == (422, "INVALID_CONFIG")
+
+
 def test_partitions_are_added_and_never_taken_away(api: ApiClient) -> None:
     api.post("/topics", {"name": "grows"})
     assert api.post("/topics/grows/partitions", {"total": 4})["partitions"] == 4
