@@ -86,13 +86,14 @@ interface FormDialogProps {
   ready?: boolean;
   /** Whether Cancel has the focus at first, where nothing has to be typed. */
   cancelFirst?: boolean;
+  wide?: boolean;
   send: () => Promise<void>;
   onClose: () => void;
   children: ComponentChildren;
 }
 
 /** A dialog that sends what its form holds. A failure of `send` is shown in it, and it stays. */
-export const FormDialog = ({ title, verb, danger, ready = true, cancelFirst, send, onClose, children }: FormDialogProps) => {
+export const FormDialog = ({ title, verb, danger, ready = true, cancelFirst, wide, send, onClose, children }: FormDialogProps) => {
   const [state, setState] = useState<FormState>({ busy: false, error: null });
   const go = async () => {
     if (!ready || state.busy) return;
@@ -107,6 +108,7 @@ export const FormDialog = ({ title, verb, danger, ready = true, cancelFirst, sen
   return (
     <Dialog
       title={title}
+      wide={wide}
       onClose={onClose}
       onSubmit={go}
       foot={

@@ -101,6 +101,8 @@ const TONES: Partial<Record<string, Tone>> = {
   up: "good",
   leader: "good",
   ok: "good",
+  done: "good",
+  working: "accent",
   up_to_date: "good",
   finished: "good",
   open: "good",
@@ -322,12 +324,13 @@ interface SegmentsProps {
   options: (readonly [key: string, text: ComponentChildren])[];
   value: string;
   onChoose: (key: string) => void;
+  disabled?: boolean;
 }
 
-export const Segments = ({ label, options, value, onChoose }: SegmentsProps) => (
+export const Segments = ({ label, options, value, onChoose, disabled }: SegmentsProps) => (
   <div class="segments" role="group" aria-label={label}>
     {options.map(([key, text]) => (
-      <button key={key} type="button" aria-pressed={key === value} onClick={() => onChoose(key)}>
+      <button key={key} type="button" aria-pressed={key === value} disabled={disabled} onClick={() => onChoose(key)}>
         {text}
       </button>
     ))}

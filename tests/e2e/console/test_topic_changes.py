@@ -1,0 +1,68 @@
+"""Topics changed in the console: the editor of settings, clones, several topics at once, the partition map, and quotas."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.e2e.console.accessibility import axe_violations, low_contrast, unnamed_controls
+from tests.e2e.console.live_data import base_url
+from tests.e2e.console.window import PHONE, Window, opened_window
+from tests.e2e.running_node import RunningNode
+
+pytestmark = pytest.mark.slow
+
+
+def described(node: RunningNode, topic: str) -> dict[str, str]:
+    """The settings of a topic that differ from the defaults, as a Kafka client reads them."""
+    shown = json.loads(node.ok("topic", "describe", topic, "-o", "json"))
+    topics = shown if isinstance(shown, list) else [shown]
+    config: dict[str, str] = topics[0]["config"]
+    return config
+
+
+def test_settings_are_edited_in_units_reviewed_and_applied_together(window: Window, node: RunningNode) -> None:
+    page = window.page
+    node.ok("topic", "create", "edited", "--config", "retention.bytes=1GiB")
+    window.open("/topics/edited/config")
+    retention = page.get_by_label("retention.ms", exact=True)
+    assert retention.input_value() == "7d"
+    retention.fill("soon")
+    window.see("A duration such as 90s, 1h 30min or 7d, or unlimited")
+    assert page.get_by_role("button", name="Review changes").is_disabled()
+    retention.fill("1h 30min")
+    window.see("5,400,000 ms")
+    page.get_by_label("compression.type").select_option("zstd")
+    page.get_by_role("checkbox", name="compact").check()
+    page.get_by_role("button", name="Reset retention.bytes to its default").click()
+    assert unnamed_controls(page) == []
+    assert axe_violations(page) == []
+    assert low_contrast(page) == []
+    window.see("4 unsaved changes")
+    page.get_by_role("button", name="Review changes").click()
+    window.see("Change 4 settings of edited?")
+    window.see("Messages beyond the new limit are deleted soon")
+    window.see("--set retention.ms=5400000")
+    window.picture("light-config-review")
+    page.get_by_role("button", name="Apply").click()
+    window.see("4 settings of edited changed.")
+    page.get_by_role("button", name="Reset retention.ms to its default").wait_for()
+    config = described(node, "edited")
+    assert (config["retention.ms"], config["compression.type"], config["cleanup.policy"]) == ("5400000", "zstd", "delete,compact")
+    assert config.get("retention.bytes", "-1") == "-1"
+
+
+def test_what_the_node_refuses_is_told_before_it_is_applied(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/topics/empty-topic/config")
+    page.get_by_label("min.compaction.lag.ms").fill("2d")
+    page.get_by_label("max.compaction.lag.ms").fill("1d")
+    page.get_by_role("button", name="Review changes").click()
+    window.see("no message could satisfy both")
+    assert page.get_by_role("button", name="Apply").is_disabled()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("button", name="Discard").click()
+    assert page.get_by_label("min.compaction.lag.ms").input_value() == "0ms"
+    window.forgive("status of 422")
