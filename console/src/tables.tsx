@@ -222,6 +222,8 @@ interface LongTableProps<P extends ListPath> {
   /** Shown when the list has nothing in it. */
   empty: ComponentChildren;
   noun: string;
+  /** How many rows there will be, if that is known before they are: then it is as high as that, up to a limit. */
+  expected?: number;
 }
 
 /** A table of any length. It fills the height it is given and scrolls in it; the first row in sight is `at` in the URL. */
@@ -236,6 +238,7 @@ export const LongTable = <P extends ListPath>({
   keyOf,
   empty,
   noun,
+  expected,
 }: LongTableProps<P>) => {
   const rows = useRows(path, { ...(query as Query | undefined), sort, order }, REFRESH_MS);
   const scroller = useRef<HTMLDivElement>(null);
@@ -283,11 +286,11 @@ export const LongTable = <P extends ListPath>({
     };
   }, [known && rows.total === 0]);
   if (known && rows.total === 0 && rows.isCurrent) return <div class="card">{empty}</div>;
-  const total = rows.total ?? 12;
+  const total = rows.total ?? expected ?? 12;
   const [first, last] = [Math.min(sight[0], Math.max(0, total - 1)), Math.min(sight[1], total)];
   const shown = Array.from({ length: Math.max(0, last - first) }, (_, index) => first + index);
   return (
-    <div class="card virtual">
+    <div class={`card virtual ${expected === undefined ? "" : "short"}`}>
       {rows.error && <Failure error={rows.error} again={rows.refresh} what="The list" />}
       <div class="table-scroll" ref={scroller} onScroll={scrolled} tabindex={0} role="group" aria-label={label}>
         <table class="table" aria-rowcount={known ? total + 1 : -1} aria-busy={!rows.isCurrent}>

@@ -296,6 +296,7 @@ class BrokerHost:
             observatory=self.observatory,
             deployments=self._deployments,
             cluster=self._cluster,
+            view=self.view,
             forward_secret=self._forward_secret,
             schemas=registry,
             readers_of=self._ydb_readers_of,

@@ -45,6 +45,8 @@ def check_api(cluster: RunningCluster, drained: int) -> None:
         assert all(vdisk["total"] and vdisk["used"] for vdisk in groups[0]["vdisks"])
         # Messages can be read on any node, wherever their partition is.
         partitions = cluster.api(number, f"/topics/{TOPIC}/partitions")["items"]
+        assert {row["leader"] for row in partitions} == {node["node_id"] for node in shown["nodes"]}
+        assert all(row["leader"] in row["in_sync"] for row in partitions)
         for partition in (row["partition"] for row in partitions):
             read = cluster.api(number, f"/topics/{TOPIC}/messages?partition={partition}&start=oldest&limit=2")["items"]
             assert [(message["partition"], message["offset"]) for message in read] == [(partition, 0), (partition, 1)]

@@ -66,3 +66,17 @@ def test_what_the_node_refuses_is_told_before_it_is_applied(window: Window, node
     page.get_by_role("button", name="Discard").click()
     assert page.get_by_label("min.compaction.lag.ms").input_value() == "0ms"
     window.forgive("status of 422")
+
+
+def test_the_partition_map_shows_leaders_and_shares(browser: Browser, node: RunningNode) -> None:
+    node.ok("topic", "create", "skewed", "--partitions", "6")
+    node.ok("produce", "skewed", "x" * 5000, "-p", "4")
+    with opened_window(browser, base_url(node), size=PHONE) as window:
+        page = window.page
+        window.open("/topics/skewed/partitions")
+        window.see("All 6 partitions have a leader.")
+        window.see("Partition 4 holds 6.0 times an even share")
+        page.get_by_role("button", name="Messages", exact=True).click()
+        window.picture("phone-partition-map")
+        page.get_by_role("link", name="Partition 4, leader on node 1").click()
+        window.until("location.search === '?partition=4'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.http.api_client import ApiClient
+from tests.e2e.http.api_client import ApiClient, eventually
 from tests.e2e.running_node import RunningNode
 
 
@@ -72,6 +72,19 @@ def test_a_change_is_validated_without_being_made(api: ApiClient) -> None:
     both = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
     refused = api.call("PATCH", "/topics/tried/config", {"set": both, "validate_only": True})
     assert (refused.status, refused.code) == (422, "INVALID_CONFIG")
+
+
+def test_partitions_say_where_they_are_and_the_largest_lag(api: ApiClient, node: RunningNode) -> None:
+    api.post("/topics", {"name": "placed", "partitions": 2})
+    for number in range(4):
+        api.post("/topics/placed/messages", {"value": str(number), "partition": 1})
+    node.ok("consume", "placed", "--group", "placed-readers", "-n", "1")
+    eventually(lambda: api.get("/topics/placed/partitions")["items"][1]["lag"] == 3)
+    empty, filled = api.get("/topics/placed/partitions")["items"]
+    assert filled["lag_group"] == "placed-readers"
+    assert filled["leader"] == api.get("/cluster")["node_id"]
+    assert filled["replicas"] == filled["in_sync"] == [filled["leader"]]
+    assert empty["lag"] in (0, None)
 
 
 def test_partitions_are_added_and_never_taken_away(api: ApiClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.gateway.kafka.cluster_view import (
     NO_EPOCH,
+    NO_LEADER,
     Admitted,
     BrokerAddress,
     ClusterView,
@@ -22,6 +23,7 @@ from penstock.gateway.kafka.options import KafkaOptions
 
 __all__ = [
     "NO_EPOCH",
+    "NO_LEADER",
     "SERVED_APIS",
     "Admitted",
     "BrokerAddress",

@@ -24,6 +24,7 @@ from penstock.server.http.storage import StorageResource
 from penstock.server.http.streams import StreamResource
 from penstock.server.http.tail import TailResource
 from penstock.server.http.topic_configs import TopicConfigResource
+from penstock.server.http.topic_partitions import TopicPartitionResource
 from penstock.server.http.topics import TopicResource
 from penstock.server.http.users import UserResource
 
@@ -37,6 +38,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
         OverviewResource(context, directory),
         HistoryResource(context),
         TopicResource(context),
+        TopicPartitionResource(context),
         TopicConfigResource(context),
         MessageResource(context),
         TailResource(context),

@@ -14,6 +14,7 @@ from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
 
 if TYPE_CHECKING:
+    from penstock.gateway.kafka import ClusterView
     from penstock.server.cluster.administration import ClusterAdministration
     from penstock.server.http.figures import Figures
     from penstock.server.metrics import Observatory
@@ -42,6 +43,7 @@ class NodeContext:
     observatory: Observatory
     deployments: DeploymentKeeper
     cluster: ClusterAdministration | None = None  # None: there is only this node
+    view: ClusterView | None = None  # of the cluster for Kafka clients; None: there is only this node
     forward_secret: bytes | None = None  # what other nodes sign requests with that they forward
     schemas: SchemaRegistry | None = None  # of the schemas that messages are shown with
     readers_of: ReadersOf | None = None  # of consumers of YDB, if there is a listener for them

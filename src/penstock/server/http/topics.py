@@ -11,17 +11,11 @@ from penstock.broker import (
     CLUSTER_NAME,
     INTERNAL_TOPICS,
     Operation,
-    PartitionDamagedError,
-    PartitionStatus,
     ResourceKind,
     TabletDamage,
     Topic,
     TopicConfig,
-    TopicPartition,
-    check_not_internal,
 )
-from penstock.broker.leases import Lease
-from penstock.core.errors import PenstockError
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.figures import Snapshot, TopicFigures
@@ -110,24 +104,6 @@ class DamageView(ResponseModel, frozen=True):
     offsets: list[LostRangeView]
 
 
-class PartitionView(ResponseModel, frozen=True):
-    """A partition."""
-
-    partition: int
-    state: Literal["serving", "starting", "damaged"]
-    start: int
-    end: int
-    stable: int
-    bytes: int
-    head_bytes: int
-    body_bytes: int
-    bodies: int
-    leader_epoch: int
-    last_append_ms: int | None
-    leased_from: int | None  # the first offset that a lease protects from deletion
-    leased_by: str | None
-
-
 class TopicResource(Resource):
     """Topics and their partitions."""
 
@@ -142,7 +118,6 @@ class TopicResource(Resource):
             Route("POST", "/topics", self.create, "make a topic", (409, 422)),
             Route("GET", "/topics/{name}", self.show, "one topic", (404,)),
             Route("DELETE", "/topics/{name}", self.delete, "delete a topic with all its messages", (404, 422)),
-            Route("GET", "/topics/{name}/partitions", self.list_partitions, "the partitions of a topic", (404,)),
             Route("POST", "/topics/{name}/partitions", self.add_partitions, "give a topic more partitions", (404, 422)),
             Route("GET", "/topics/{name}/damage", self.examine, "read all of a topic, and tell what is lost of it", (404,)),
             Route("POST", "/topics/{name}/repair", self.repair, "give up what is lost, and serve the rest", (404, 422)),
@@ -189,12 +164,6 @@ class TopicResource(Resource):
         topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
         await self._broker.delete_topic(topic.name)
         return Done()
-
-    async def list_partitions(self, call: Call[TopicNames, Paging, Nothing]) -> Page[PartitionView]:
-        """GET /topics/{name}/partitions."""
-        topic = topic_for(self._context, call.caller, Operation.DESCRIBE, call.names.name)
-        numbers = [number for number in range(topic.partitions) if call.query.search in str(number)]
-        return Page([self._partition(topic, number) for number in call.query.page(numbers)], len(numbers))
 
     async def add_partitions(self, call: Call[TopicNames, Nothing, NewPartitionCount]) -> TopicView:
         """POST /topics/{name}/partitions."""
@@ -259,21 +228,6 @@ class TopicResource(Resource):
         }
         return orders[sort]
 
-    def _partition(self, topic: Topic, number: int) -> PartitionView:
-        try:
-            lease = self._broker.leases.holder(queue := TopicPartition(topic.id, number))
-            return _shown_partition(self._broker.status(topic, number), queue, lease)
-        except PenstockError as error:
-            nothing = dict.fromkeys(("start", "end", "stable", "bytes", "head_bytes", "body_bytes", "bodies", "leader_epoch"), 0)
-            return PartitionView(
-                partition=number,
-                state="damaged" if isinstance(error, PartitionDamagedError) else "starting",
-                last_append_ms=None,
-                leased_from=None,
-                leased_by=None,
-                **nothing,
-            )
-
 
 def topic_for(context: NodeContext, caller: Caller, operation: Operation, name: str) -> Topic:
     """A topic with which the caller may do this. NotAllowedError, or UnknownTopicError."""
@@ -297,26 +251,6 @@ def visible_topics(context: NodeContext, caller: Caller, search: str = "", *, in
 def is_internal(name: str) -> bool:
     """Whether a topic is there for the broker or its pipelines, not for messages of people."""
     return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
-
-
-def _shown_partition(partition: PartitionStatus, queue: TopicPartition, lease: Lease | None) -> PartitionView:
-    head = partition.head_size
-    latest_ms = partition.max_timestamp
-    return PartitionView(
-        partition=partition.number,
-        state="serving",
-        start=partition.start_offset,
-        end=partition.end_offset,
-        stable=partition.stable_offset,
-        bytes=partition.size,
-        head_bytes=head,
-        body_bytes=partition.size - head,
-        bodies=partition.body_count,
-        leader_epoch=partition.epoch,
-        last_append_ms=None if latest_ms < 0 else latest_ms,
-        leased_from=None if lease is None else lease.positions[queue],
-        leased_by=None if lease is None else lease.owner,
-    )
 
 
 def _shown_damage(damage: TabletDamage) -> DamageView:
