@@ -3,7 +3,7 @@ import type { ComponentType } from "preact";
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, isNotFound, post, remove } from "../api";
 import { Confirm, FormDialog, say } from "../dialogs";
-import { Bytes, Count, bytes, integer, plural } from "../format";
+import { Bytes, Count, bytes, plural } from "../format";
 import { forget, useLive } from "../live";
 import { Badge, Empty, Failure, Menu, type MenuAction, PageHead, Tabs, useId } from "../parts";
 import { type Place, navigate, pathOf, useLocation } from "../router";
@@ -101,36 +101,28 @@ const MorePartitions = ({ topic, onClose, refresh }: DialogProps) => {
   );
 };
 
-const Trim = ({ topic, onClose, refresh }: DialogProps) => {
-  const { data } = useLive(apiPath("/topics/{name}/partitions", { name: topic.name }), { limit: 500 }, { every: 0 });
-  const filled = data ? data.items.filter(({ start, end }) => end > start) : [];
-  const offsets = Object.fromEntries(filled.map(({ partition, end }) => [partition, end]));
-  const messages = filled.reduce((sum, { start, end }) => sum + end - start, 0);
-  const places = filled.slice(0, 4).map(({ partition, end }) => `offset ${integer(end)} of partition ${partition}`);
-  const upTo = places.join(", ") + (filled.length > 4 ? ", …" : "");
-  const drop = async () => {
-    await post(apiPath("/topics/{name}/trim", { name: topic.name }), { offsets });
-    say(`The messages of ${topic.name} were deleted.`);
-    refresh();
-  };
-  return (
-    <Confirm
-      title={`Delete all messages of ${topic.name}?`}
-      typed={topic.name}
-      verb="Delete messages"
-      onClose={onClose}
-      act={drop}
-      touches={
-        <>
-          <p>
-            This deletes <strong>{plural(messages, "message")}</strong>: those before {upTo}.
-          </p>
-          <p>Offsets continue from there; the topic, its configuration and its consumer groups stay. This cannot be undone.</p>
-        </>
-      }
-    />
-  );
-};
+const Purge = ({ topic, onClose, refresh }: DialogProps) => (
+  <Confirm
+    title={`Delete all messages of ${topic.name}?`}
+    typed={topic.name}
+    verb="Delete messages"
+    onClose={onClose}
+    act={async () => {
+      const { deleted } = await post(apiPath("/topics/{name}/purge", { name: topic.name }));
+      say(`${plural(deleted, "message")} of ${topic.name} deleted.`);
+      refresh();
+    }}
+    touches={
+      <>
+        <p>
+          This deletes <strong>{plural(topic.messages, "message")}</strong> ({bytes(topic.bytes)}) in{" "}
+          {plural(topic.partitions, "partition")}, and what is produced until then.
+        </p>
+        <p>Offsets continue from there; the topic, its configuration and its consumer groups stay. This cannot be undone.</p>
+      </>
+    }
+  />
+);
 
 export default function Topic() {
   const { segments, query } = useLocation();
@@ -138,7 +130,7 @@ export default function Topic() {
   const { data: topic, error, refresh } = useLive(apiPath("/topics/{name}", { name }));
   const refusal = useRights("topic", name);
   const cluster = useCluster();
-  const [asking, setAsking] = useState<"delete" | "partitions" | "trim" | null>(null);
+  const [asking, setAsking] = useState<"delete" | "partitions" | "purge" | null>(null);
   const close = () => setAsking(null);
   const crumbs = (
     <>
@@ -159,7 +151,7 @@ export default function Topic() {
   const View: ComponentType<TabProps> = TABS[shown][1];
   const actions: MenuAction[] = [
     { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus", refused: refusal("ALTER") },
-    { text: "Delete all messages…", act: () => setAsking("trim"), danger: true, icon: "close", refused: refusal("DELETE") },
+    { text: "Delete all messages…", act: () => setAsking("purge"), danger: true, icon: "close", refused: refusal("DELETE") },
     { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash", refused: refusal("DELETE") },
   ];
   return (
@@ -210,7 +202,7 @@ export default function Topic() {
       {topic ? <View key={tab} name={name} topic={topic} query={query} refresh={refresh} /> : null}
       {topic && asking === "delete" && <Delete topic={topic} onClose={close} />}
       {topic && asking === "partitions" && <MorePartitions topic={topic} onClose={close} refresh={refresh} />}
-      {topic && asking === "trim" && <Trim topic={topic} onClose={close} refresh={refresh} />}
+      {topic && asking === "purge" && <Purge topic={topic} onClose={close} refresh={refresh} />}
     </div>
   );
 }

@@ -66,6 +66,15 @@ def check_api(cluster: RunningCluster, drained: int) -> None:
     until("it has a tablet again", lambda: cluster.api(others[1], f"/tablets?node={drained}")["total"] == 1)
 
 
+def check_purge(cluster: RunningCluster) -> None:
+    """Any node deletes the messages of partitions on all nodes."""
+    for number in cluster.nodes:
+        assert len({row["leader"] for row in cluster.api(number, f"/topics/{TOPIC}/partitions")["items"]}) > 1
+    number = next(number for number in cluster.nodes if number != cluster.active())
+    assert cluster.api(number, f"/topics/{TOPIC}/purge", {}, "POST")["deleted"] > 0
+    assert cluster.api(number, f"/topics/{TOPIC}/messages")["items"] == []
+
+
 def test_nodes_are_drained_and_stopped_and_tablets_moved_under_load(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         writer = Writer(cluster.bootstrap)
@@ -101,3 +110,4 @@ def test_nodes_are_drained_and_stopped_and_tablets_moved_under_load(tmp_path: Pa
         writer.go_on()
         writer.end()
         check_numbers(writer, cluster.bootstrap)
+        check_purge(cluster)

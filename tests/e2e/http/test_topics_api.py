@@ -105,6 +105,15 @@ def test_messages_before_an_offset_are_deleted(api: ApiClient) -> None:
     assert [item["offset"] for item in api.get("/topics/trimmed/messages", start="oldest")["items"]] == [3, 4]
 
 
+def test_all_messages_are_deleted_and_offsets_go_on(api: ApiClient) -> None:
+    api.post("/topics", {"name": "purged", "partitions": 2})
+    for number in range(5):
+        api.post("/topics/purged/messages", {"value": str(number), "partition": number % 2})
+    assert api.post("/topics/purged/purge", {}) == {"deleted": 5}
+    assert api.get("/topics/purged")["messages"] == 0
+    assert api.post("/topics/purged/messages", {"value": "next", "partition": 0})["offset"] == 3
+
+
 @pytest.mark.parametrize(
     ("request_line", "body", "status", "code"),
     [

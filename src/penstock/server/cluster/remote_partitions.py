@@ -1,4 +1,4 @@
-"""Partitions of other nodes, as the API of the leader uses them: each look, read and write is a call to the owner."""
+"""Partitions of other nodes, as the API of the leader uses them: each look, read, write and trim is a call to the owner."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class PartitionMethod(IntEnum):
     READ = 2
     FIND_TIME = 3
     WRITE = 4
+    TRIM = 5
 
 
 class LookCall(msgspec.Struct, frozen=True, array_like=True):
@@ -76,8 +77,16 @@ class WriteCall(msgspec.Struct, frozen=True, array_like=True):
     batch: bytes
 
 
+class TrimCall(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of a partition to delete: those before the offset; None is all of them."""
+
+    topic_id: bytes
+    number: int
+    offset: int | None
+
+
 class PartitionService:
-    """Reads and writes partitions of this node for others. `broker` tells what serves them; None while this node starts."""
+    """Reads, writes and trims partitions of this node for others. `broker` is what serves them; None while this node starts."""
 
     def __init__(self, interconnect: Interconnect, broker: Callable[[], PartitionBroker | None]) -> None:
         self._broker = broker
@@ -86,6 +95,7 @@ class PartitionService:
             PartitionMethod.READ: self._serve_read,
             PartitionMethod.FIND_TIME: self._serve_find_time,
             PartitionMethod.WRITE: self._serve_write,
+            PartitionMethod.TRIM: self._serve_trim,
         }
         interconnect.service.register(PARTITIONS_DESTINATION, handlers)
 
@@ -112,6 +122,12 @@ class PartitionService:
         asked = msgspec.msgpack.decode(call.body or b"", type=WriteCall)
         broker = self._serving()
         return (encode(await broker.produce(broker.catalog.topic_by_id(UUID(bytes=asked.topic_id)), asked.number, asked.batch)),)
+
+    async def _serve_trim(self, call: ServedCall) -> Parts:
+        asked = msgspec.msgpack.decode(call.body or b"", type=TrimCall)
+        partition = self._partition(asked.topic_id, asked.number)
+        await partition.tablet.confirm()
+        return (encode(await partition.trim(partition.end_offset if asked.offset is None else asked.offset)),)
 
     def _partition(self, topic_id: bytes, number: int) -> Partition:
         broker = self._serving()
@@ -159,7 +175,7 @@ class RemotePartition:
 
 
 class RemotePartitions:
-    """Reads and writes partitions of other nodes."""
+    """Reads, writes and trims partitions of other nodes."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -180,6 +196,10 @@ class RemotePartitions:
     async def write(self, node_id: int, topic: Topic, number: int, batch: bytes) -> Produced:
         """Store a batch, as `PartitionBroker.produce` does."""
         return await self.call(node_id, PartitionMethod.WRITE, WriteCall(topic.id.bytes, number, batch), Produced)
+
+    async def trim(self, node_id: int, topic: Topic, number: int, offset: int | None) -> int:
+        """Delete messages before an offset, or all. Returns where the partition starts then."""
+        return await self.call(node_id, PartitionMethod.TRIM, TrimCall(topic.id.bytes, number, offset), int)
 
     async def call(self, node_id: int, method: PartitionMethod, body: msgspec.Struct, kind: type[Answer]) -> Answer:
         """The answer of a node. UnavailableError if it gives none, InvalidRequestError if it refuses what it is asked."""

@@ -25,6 +25,7 @@ from penstock.server.http.streams import StreamResource
 from penstock.server.http.tail import TailResource
 from penstock.server.http.topic_configs import TopicConfigResource
 from penstock.server.http.topic_partitions import TopicPartitionResource
+from penstock.server.http.topic_trim import TopicTrimResource
 from penstock.server.http.topics import TopicResource
 from penstock.server.http.users import UserResource
 
@@ -40,6 +41,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
         TopicResource(context),
         TopicPartitionResource(context),
         TopicConfigResource(context),
+        TopicTrimResource(context),
         MessageResource(context),
         TailResource(context),
         ProduceResource(context),

@@ -1,4 +1,4 @@
-"""/topics: list, create, describe and delete topics, add partitions, delete records before an offset, repair damage."""
+"""/topics: list, create, describe and delete topics, add partitions, repair damage."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from penstock.broker import (
     TopicConfig,
 )
 from penstock.server.http.caller import Caller
-from penstock.server.http.errors import MalformedRequestError
 from penstock.server.http.figures import Snapshot, TopicFigures
 from penstock.server.http.node_context import NodeContext
-from penstock.server.http.route import Call, Count, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
+from penstock.server.http.route import Call, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 
 PIPELINES_TOPIC = "__penstock_pipelines"
 SUMMED_MAX = 5000  # partitions of the topics of a page that are looked at for it
@@ -77,18 +76,6 @@ class NewPartitionCount(RequestModel, frozen=True):
     total: PartitionCount
 
 
-class TrimOffsets(RequestModel, frozen=True):
-    """The offset of each partition before which messages are deleted."""
-
-    offsets: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,6}$")], Count]
-
-
-class TrimResult(ResponseModel, frozen=True):
-    """Where partitions start now."""
-
-    starts: dict[str, int]
-
-
 class LostRangeView(ResponseModel, frozen=True):
     """Offsets of a partition that are lost, both ends included."""
 
@@ -121,7 +108,6 @@ class TopicResource(Resource):
             Route("POST", "/topics/{name}/partitions", self.add_partitions, "give a topic more partitions", (404, 422)),
             Route("GET", "/topics/{name}/damage", self.examine, "read all of a topic, and tell what is lost of it", (404,)),
             Route("POST", "/topics/{name}/repair", self.repair, "give up what is lost, and serve the rest", (404, 422)),
-            Route("POST", "/topics/{name}/trim", self.trim, "delete messages before some offsets", (404, 422)),
         ]
 
     async def list_topics(self, call: Call[Nothing, TopicsQuery, Nothing]) -> Page[TopicView]:
@@ -180,18 +166,6 @@ class TopicResource(Resource):
         """POST /topics/{name}/repair: a caller who may delete the topic may give up what is lost of it."""
         topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
         return _shown_damage(await self._broker.give_up_lost(topic))
-
-    async def trim(self, call: Call[TopicNames, Nothing, TrimOffsets]) -> TrimResult:
-        """POST /topics/{name}/trim: nothing is done unless all offsets are within their partitions."""
-        topic = topic_for(self._context, call.caller, Operation.DELETE, call.names.name)
-        check_not_internal(topic.name)
-        wanted = [(self._broker.partition(topic, int(number)), offset) for number, offset in call.body.offsets.items()]
-        for partition, offset in wanted:
-            if offset > partition.end_offset:
-                raise MalformedRequestError(
-                    f"partition {partition.number} ends at {partition.end_offset}; it cannot be trimmed to {offset}"
-                )
-        return TrimResult(starts={str(partition.number): await partition.trim(offset) for partition, offset in wanted})
 
     def _view(self, topic: Topic, snapshot: Snapshot) -> TopicView:
         """A topic with what is known of it."""
