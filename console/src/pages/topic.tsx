@@ -11,6 +11,7 @@ import { useRights } from "../rights";
 import { useCluster } from "../shell";
 import { command, quoted } from "../snippets";
 import { QueueView } from "./queue_view";
+import { CloneTopic } from "./topic_clone";
 import { Configuration } from "./topic_config";
 import { TopicConsumers } from "./topic_consumers";
 import { Messages } from "./topic_messages";
@@ -129,8 +130,10 @@ export default function Topic() {
   const [, name = "", tab = "messages"] = segments;
   const { data: topic, error, refresh } = useLive(apiPath("/topics/{name}", { name }));
   const refusal = useRights("topic", name);
+  const [onCluster, onTopics] = [useRights("cluster"), useRights("topic")];
+  const refusedCreate = onCluster("CREATE") && onTopics("CREATE");
   const cluster = useCluster();
-  const [asking, setAsking] = useState<"delete" | "partitions" | "purge" | null>(null);
+  const [asking, setAsking] = useState<"delete" | "partitions" | "purge" | "clone" | null>(null);
   const close = () => setAsking(null);
   const crumbs = (
     <>
@@ -151,6 +154,7 @@ export default function Topic() {
   const View: ComponentType<TabProps> = TABS[shown][1];
   const actions: MenuAction[] = [
     { text: "Add partitions…", act: () => setAsking("partitions"), icon: "plus", refused: refusal("ALTER") },
+    { text: "Clone topic…", act: () => setAsking("clone"), icon: "copy", refused: refusedCreate },
     { text: "Delete all messages…", act: () => setAsking("purge"), danger: true, icon: "close", refused: refusal("DELETE") },
     { text: "Delete topic…", act: () => setAsking("delete"), danger: true, icon: "trash", refused: refusal("DELETE") },
   ];
@@ -203,6 +207,7 @@ export default function Topic() {
       {topic && asking === "delete" && <Delete topic={topic} onClose={close} />}
       {topic && asking === "partitions" && <MorePartitions topic={topic} onClose={close} refresh={refresh} />}
       {topic && asking === "purge" && <Purge topic={topic} onClose={close} refresh={refresh} />}
+      {topic && asking === "clone" && <CloneTopic topic={topic} onClose={close} />}
     </div>
   );
 }

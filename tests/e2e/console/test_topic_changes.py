@@ -68,6 +68,28 @@ def test_what_the_node_refuses_is_told_before_it_is_applied(window: Window, node
     window.forgive("status of 422")
 
 
+def test_a_topic_is_cloned_with_its_settings(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/topics/readings")
+    page.get_by_role("button", name="Actions").click()
+    page.get_by_role("menuitem", name="Clone topic").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("retention.ms").wait_for()
+    dialog.get_by_label("Name of the new topic").fill("readings-2")
+    dialog.get_by_label("Partitions").fill("3")
+    copy = f"penstock topic copy readings readings-2 --bootstrap {node.bootstrap}"
+    window.see(copy)
+    window.picture("light-clone")
+    dialog.get_by_role("button", name="Clone", exact=True).click()
+    page.wait_for_url("**/topics/readings-2")
+    window.see("0 messages")
+    window.see("3 partitions")
+    assert described(node, "readings-2")["retention.ms"] == "3600000"
+    node.ok(*copy.split()[1:5])
+    copied, read = (sorted(node.ok("consume", name, "--format", "hex").splitlines()) for name in ("readings-2", "readings"))
+    assert copied == read
+
+
 def test_the_partition_map_shows_leaders_and_shares(browser: Browser, node: RunningNode) -> None:
     node.ok("topic", "create", "skewed", "--partitions", "6")
     node.ok("produce", "skewed", "x" * 5000, "-p", "4")

@@ -74,6 +74,20 @@ def test_a_change_is_validated_without_being_made(api: ApiClient) -> None:
     assert (refused.status, refused.code) == (422, "INVALID_CONFIG")
 
 
+def test_a_topic_is_cloned_without_its_messages(api: ApiClient) -> None:
+    api.post("/topics", {"name": "original", "partitions": 3, "config": {"retention.ms": "1000000", "cleanup.policy": "compact"}})
+    api.post("/topics/original/messages", {"key": "k", "value": "1"})
+    clone = api.post("/topics/original/clone", {"name": "cloned"})
+    assert (clone["partitions"], clone["config"]) == (3, {"retention.ms": "1000000", "cleanup.policy": "compact"})
+    assert (api.get("/topics/cloned")["messages"], api.get("/topics/cloned")["cleanup_policy"]) == (0, "compact")
+    assert api.post("/topics/original/clone", {"name": "cloned-2", "partitions": 5})["partitions"] == 5
+    assert api.call("POST", "/topics/original/clone", {"name": "cloned"}).code == "TOPIC_EXISTS"
+    assert api.call("POST", "/topics/absent/clone", {"name": "other"}).code == "UNKNOWN_TOPIC"
+    refused = api.call("POST", "/topics/original/clone", {"name": "other", "access_rules": True})
+    assert (refused.status, refused.code) == (409, "NOT_SUPPORTED_HERE")
+    assert api.call("GET", "/topics/other").status == 404, "nothing is created if the rules cannot be copied"
+
+
 def test_partitions_say_where_they_are_and_the_largest_lag(api: ApiClient, node: RunningNode) -> None:
     api.post("/topics", {"name": "placed", "partitions": 2})
     for number in range(4):

@@ -23,6 +23,7 @@ from penstock.server.http.signed_in import SignedInResource
 from penstock.server.http.storage import StorageResource
 from penstock.server.http.streams import StreamResource
 from penstock.server.http.tail import TailResource
+from penstock.server.http.topic_clone import TopicCloneResource
 from penstock.server.http.topic_configs import TopicConfigResource
 from penstock.server.http.topic_partitions import TopicPartitionResource
 from penstock.server.http.topic_trim import TopicTrimResource
@@ -41,6 +42,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
         TopicResource(context),
         TopicPartitionResource(context),
         TopicConfigResource(context),
+        TopicCloneResource(context),
         TopicTrimResource(context),
         MessageResource(context),
         TailResource(context),
