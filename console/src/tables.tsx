@@ -17,6 +17,8 @@ type Order = "asc" | "desc";
 export interface Column<Row> {
   key: string;
   title?: string;
+  /** What its head shows in place of the title. */
+  head?: ComponentChildren;
   /** Stands at the end of its cell, as figures do. */
   end?: boolean;
   /** True for columns that a phone does without, "wider" and "widest" for those that only larger windows have room for. */
@@ -60,7 +62,7 @@ const Heads = <Row,>({ columns, sort, order }: { columns: Column<Row>[] } & Sort
                 <Icon name="down" />
               </button>
             ) : (
-              column.title || <span class="spoken">Actions</span>
+              (column.head ?? (column.title || <span class="spoken">Actions</span>))
             )}
           </th>
         ))}

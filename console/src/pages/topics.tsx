@@ -1,8 +1,8 @@
 // All topics. Search, sorting and paging run on the node, so that ten thousand topics are as fast as ten.
 import { useState } from "preact/hooks";
-import { type Schemas, apiPath, post } from "../api";
+import { type Schemas, apiPath, errorOf, get, post } from "../api";
 import { FormDialog, say } from "../dialogs";
-import { Bytes, BytesRate, Count, Duration, ago } from "../format";
+import { Bytes, BytesRate, Count, Duration, ago, plural } from "../format";
 import { Icon } from "../icons";
 import { useSettled } from "../live";
 import { Badge, Empty, type FieldEvent, PageHead, Search, useId } from "../parts";
@@ -11,6 +11,7 @@ import { useRights } from "../rights";
 import { useCluster } from "../shell";
 import { command } from "../snippets";
 import { type Column, LongTable } from "../tables";
+import { type BulkAction, BulkDialog } from "./topic_bulk";
 
 const RATE = "average of the last seconds";
 const COLUMNS: Column<Schemas["TopicView"]>[] = [
@@ -124,6 +125,73 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
   },
 ];
 
+const SELECTED_MAX = 1000;
+
+type Topic = Schemas["TopicView"];
+
+/** Selected topics by name, in the order of selection. */
+type Selection = ReadonlyMap<string, Topic>;
+
+/** The column of check boxes; its head selects all topics that match the search. */
+const selectionColumn = (selection: Selection, select: (selection: Selection) => void, selectAll: () => void): Column<Topic> => ({
+  key: "selected",
+  width: "40px",
+  head: (
+    <input
+      type="checkbox"
+      aria-label={selection.size ? "Clear the selection" : "Select all matching topics"}
+      checked={selection.size > 0}
+      onChange={() => (selection.size ? select(new Map()) : selectAll())}
+    />
+  ),
+  show: (topic) => (
+    <input
+      type="checkbox"
+      aria-label={`Select ${topic.name}`}
+      disabled={topic.is_internal}
+      checked={selection.has(topic.name)}
+      onChange={(event) => {
+        const next = new Map(selection);
+        if (event.currentTarget.checked) next.set(topic.name, topic);
+        else next.delete(topic.name);
+        select(next);
+      }}
+    />
+  ),
+});
+
+/** All topics that match a search, up to a bound. */
+async function matchingTopics(search: string): Promise<Selection> {
+  const found = new Map<string, Topic>();
+  for (let offset = 0; offset < SELECTED_MAX; offset += 500) {
+    const { items, total } = await get(apiPath("/topics"), { search, internal: false, offset, limit: 500 });
+    for (const topic of items) found.set(topic.name, topic);
+    if (offset + items.length >= total) break;
+  }
+  return found;
+}
+
+const SelectionBar = ({ selection, act, clear }: { selection: Selection; act: (action: BulkAction) => void; clear: () => void }) => (
+  <div class="selection-bar" role="region" aria-label="Selected topics">
+    <strong>{plural(selection.size, "topic")} selected</strong>
+    {selection.size >= SELECTED_MAX && <span class="small muted">the first {SELECTED_MAX}</span>}
+    <span class="push row">
+      <button type="button" class="button small" onClick={() => act("set")}>
+        Change a setting…
+      </button>
+      <button type="button" class="button small danger" onClick={() => act("purge")}>
+        Delete messages…
+      </button>
+      <button type="button" class="button small danger" onClick={() => act("delete")}>
+        Delete topics…
+      </button>
+      <button type="button" class="button small plain" onClick={clear}>
+        Clear
+      </button>
+    </span>
+  </div>
+);
+
 const NewTopic = ({ onClose, onMade }: { onClose: () => void; onMade: (name: string) => void }) => {
   const [form, setForm] = useState({ name: "", partitions: "", retention: "", policy: "" });
   const ids = [useId(), useId(), useId(), useId()];
@@ -205,10 +273,15 @@ export default function Topics() {
   const { query } = useLocation();
   const search = useSettled(query.search ?? "", 150);
   const [making, setMaking] = useState(false);
+  const [selection, select] = useState<Selection>(new Map());
+  const [version, setVersion] = useState(0);
+  const [action, setAction] = useState<BulkAction | null>(null);
   const internal = query.internal === "1";
   const cluster = useCluster();
   const [onCluster, onTopics] = [useRights("cluster"), useRights("topic")];
   const refused = onCluster("CREATE") && onTopics("CREATE");
+  const selectAll = () =>
+    matchingTopics(search).then(select, (failure: unknown) => say(`The topics could not be selected: ${errorOf(failure).message}`, "bad"));
   const nothing = search ? (
     <Empty title="No matching topics">
       Change the search, or <a href="/topics">show all</a>.
@@ -243,10 +316,12 @@ export default function Topics() {
           Show internal topics
         </label>
       </div>
+      {selection.size > 0 && <SelectionBar selection={selection} act={setAction} clear={() => select(new Map())} />}
       <LongTable
+        key={version}
         label="Topics"
         noun="topic"
-        columns={COLUMNS}
+        columns={[selectionColumn(selection, select, () => void selectAll()), ...COLUMNS]}
         path={apiPath("/topics")}
         query={{ search, internal }}
         sort={query.sort ?? "name"}
@@ -255,6 +330,18 @@ export default function Topics() {
         keyOf={(topic) => topic.name}
         empty={nothing}
       />
+      {action && (
+        <BulkDialog
+          action={action}
+          topics={[...selection.values()]}
+          onClose={(failed) => {
+            setAction(null);
+            if (failed === null) return;
+            select(new Map([...selection].filter(([name]) => failed.includes(name))));
+            setVersion(version + 1);
+          }}
+        />
+      )}
       {making && (
         <NewTopic
           onClose={() => setMaking(false)}

@@ -90,6 +90,44 @@ def test_a_topic_is_cloned_with_its_settings(window: Window, node: RunningNode) 
     assert copied == read
 
 
+def test_several_topics_are_changed_and_deleted_and_each_failure_is_named(window: Window, node: RunningNode) -> None:
+    page = window.page
+    names = [f"bulk-{number}" for number in range(3)]
+    node.ok("topic", "create", *names)
+    node.ok("produce", "bulk-0", "one")
+    window.open("/topics?search=bulk-")
+    page.get_by_label("Select all matching topics").check()
+    window.see("3 topics selected")
+    page.get_by_role("button", name="Change a setting").click()
+    page.get_by_label("Setting", exact=True).select_option("retention.ms")
+    page.get_by_label("Value", exact=True).fill("3d")
+    page.get_by_role("button", name="Apply").click()
+    window.see("All done.")
+    assert {described(node, name)["retention.ms"] for name in names} == {"259200000"}
+    page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    page.get_by_label("Select all matching topics").check()
+    page.get_by_role("button", name="Delete messages").click()
+    window.see("1 message")
+    page.get_by_label("Type purge 3 to confirm").fill("purge 3")
+    page.get_by_role("dialog").get_by_role("button", name="Delete messages").click()
+    window.see("All done.")
+    assert node.ok("consume", "bulk-0") == ""
+    page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    page.get_by_label("Select all matching topics").check()
+    page.get_by_role("button", name="Delete topics").click()
+    window.see("bulk-0, bulk-1, bulk-2")
+    node.ok("topic", "delete", "bulk-1", "--yes")
+    page.get_by_label("Type delete 3 to confirm").fill("delete 3")
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    window.see("2 of 3 topics done, 1 failed")
+    assert axe_violations(page) == []
+    window.picture("light-bulk-failed")
+    page.get_by_role("dialog").get_by_role("button", name="Close").last.click()
+    window.see("No matching topics")
+    assert "bulk-" not in node.ok("topic", "list")
+    window.forgive("status of 404")
+
+
 def test_the_partition_map_shows_leaders_and_shares(browser: Browser, node: RunningNode) -> None:
     node.ok("topic", "create", "skewed", "--partitions", "6")
     node.ok("produce", "skewed", "x" * 5000, "-p", "4")
