@@ -150,8 +150,9 @@ const TIMES = [
   43200,
   ...Array.from({ length: 12 }, (_, power) => 86400 * 2 ** power),
 ];
-export type Unit = "bytes" | "seconds" | "ms";
-const STEPS: Record<Unit, number[]> = { bytes: BINARY, seconds: TIMES, ms: TIMES.map((step) => step * 1000) };
+const COUNTS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
+export type Unit = "bytes" | "seconds" | "ms" | "count";
+const STEPS: Record<Unit, number[]> = { bytes: BINARY, seconds: TIMES, ms: TIMES.map((step) => step * 1000), count: COUNTS };
 
 const color = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -287,6 +288,7 @@ export const HistoryChart = ({
       <div class="chart-head">
         <h2>{title}</h2>
         <div class="chart-key">
+          {hasPoints && index !== null && <time class="num muted">{clockOf(new Date((drawn.data[0][index] ?? 0) * 1000))}</time>}
           {hasPoints &&
             drawn.labels.map((label, number) => (
               <span key={label}>

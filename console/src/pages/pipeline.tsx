@@ -1,32 +1,22 @@
 // One pipeline: how it is doing now and over time, what it does, its dead letters, and if it is deployed, its files and its log.
 import { type Schemas, apiPath, isNotFound } from "../api";
-import { HistoryChart, type Line, RangeChoice } from "../charts";
-import { Ago, Count, Duration, Moment, count, countPerSecond, duration, integer } from "../format";
+import { HistoryChart, type Line, RangeChoice, type Unit } from "../charts";
+import { Ago, Count, Duration, Moment, count, countPerSecond, duration, integer, plural } from "../format";
 import { useLive } from "../live";
-import { Card, Empty, type Fact, Facts, Failure, Notice, PageHead, State, Tile } from "../parts";
+import { Card, CopyButton, Empty, type Fact, Facts, Failure, Notice, PageHead, State, Tile } from "../parts";
 import { href, pathOf, useLocation } from "../router";
+import { preview } from "../values";
 import { PipelineActions, ReplayDeadLetters } from "./pipeline_actions";
 import { type Deployment, type Pipeline, errorOf, stateOf, text } from "./pipeline_state";
 
 /** Runners are not trusted: only http(s) addresses become links. */
 const isAddress = (given: string | null | undefined): given is string => /^https?:\/\//.test(given ?? "");
 
-const TopicLinks = ({ topics }: { topics: string[] }) => (
-  <>
-    {topics.map((topic, index) => (
-      <>
-        {index > 0 && ", "}
-        <a href={pathOf("topics", topic)}>{topic}</a>
-      </>
-    ))}
-  </>
-);
-
-const CHARTS: { title: string; metric: Line["query"]["metric"]; label: string; format: typeof count; unit?: "ms" }[] = [
+const CHARTS: { title: string; metric: Line["query"]["metric"]; label: string; format: typeof count; unit?: Unit }[] = [
   { title: "Rows", metric: "pipeline_rows", label: "read", format: countPerSecond },
-  { title: "Lag", metric: "pipeline_lag", label: "rows", format: count },
+  { title: "Lag", metric: "pipeline_lag", label: "rows", format: count, unit: "count" },
   { title: "Batch duration", metric: "pipeline_batch_ms", label: "last batch", format: duration, unit: "ms" },
-  { title: "Dead letters", metric: "pipeline_dead_letters", label: "in this run", format: count },
+  { title: "Dead letters", metric: "pipeline_dead_letters", label: "in this run", format: count, unit: "count" },
 ];
 
 const Charts = ({ name }: { name: string }) => {
@@ -34,7 +24,8 @@ const Charts = ({ name }: { name: string }) => {
   const range = query.range ?? "10m";
   return (
     <>
-      <div class="row">
+      <div class="row spread">
+        <h2>History</h2>
         <RangeChoice value={range} />
       </div>
       <div class="grid">
@@ -69,24 +60,39 @@ const deploymentFacts = (deployment: Deployment): Fact[] => [
 
 const DeadLetters = ({ topic }: { topic: string }) => {
   const { data, error } = useLive(apiPath("/topics/{name}/messages", { name: topic }), { limit: 5 }, { every: 10000 });
-  if (isNotFound(error)) return <p class="muted">None so far: the topic {topic} does not exist yet.</p>;
   if (!data) return <Failure error={error} what="Dead letters" />;
-  return data.items.length === 0 ? (
-    <p class="muted">None in {topic}.</p>
-  ) : (
-    <Facts
-      of={data.items.map((message): Fact => {
-        const told = reasonOf(message);
-        return [told.place, <span class="wrap">{told.reason}</span>];
+  if (data.items.length === 0) return <p class="muted">None in {topic}.</p>;
+  return (
+    <ul class="letters">
+      {data.items.map((message) => {
+        const { place, source, reason } = originOf(message);
+        return (
+          <li key={`${message.partition}-${message.offset}`}>
+            <span class="row spread">
+              {source ? <a href={source}>{place}</a> : <span>{place}</span>}
+              <a class="small" href={href(pathOf("topics", topic), { open: `${message.partition}-${message.offset}` })}>
+                <Ago value={message.timestamp} />
+              </a>
+            </span>
+            <span class="small bad-text wrap">{reason}</span>
+            <code class="small clip">{preview(message.value, 120)}</code>
+          </li>
+        );
       })}
-    />
+    </ul>
   );
 };
 
-function reasonOf(message: Schemas["MessageView"]): { place: string; reason: string } {
+/** Where a dead letter came from, and why it is one. */
+function originOf(message: Schemas["MessageView"]): { place: string; source: string | null; reason: string } {
   const headers = new Map(message.headers.map(({ name, value }) => [name, text(value.data)] as const));
-  const place = `${headers.get("penstock.topic") ?? "?"}-${headers.get("penstock.partition") ?? "?"}`;
-  return { place: `${place} at ${headers.get("penstock.offset") ?? "?"}`, reason: headers.get("penstock.reason") ?? "unknown" };
+  const [topic, partition, offset] = ["topic", "partition", "offset"].map((key) => headers.get(`penstock.${key}`));
+  const isKnown = topic !== undefined && partition !== undefined && offset !== undefined;
+  return {
+    place: `${topic ?? "?"}, partition ${partition ?? "?"}, offset ${offset ?? "?"}`,
+    source: isKnown ? href(pathOf("topics", topic), { partition, start: `offset:${offset}`, open: `${partition}-${offset}` }) : null,
+    reason: headers.get("penstock.reason") ?? "unknown",
+  };
 }
 
 const Files = ({ name, version }: { name: string; version: number }) => {
@@ -117,33 +123,87 @@ const Log = ({ name }: { name: string }) => {
 
 const Tiles = ({ pipeline }: { pipeline: Pipeline }) => {
   const letters = pipeline.deployment?.dead_letter_topic;
+  const dropped = [
+    pipeline.late_rows ? `${integer(pipeline.late_rows)} late` : "",
+    pipeline.empty_rows ? `${integer(pipeline.empty_rows)} empty` : "",
+  ].filter(Boolean);
   return (
     <div class="tiles">
-      <Tile label="Rows per second">
+      <Tile label="Rows per second" note={`${integer(pipeline.rows_read)} read`}>
         <Count value={pipeline.rows_per_s} />
       </Tile>
       <Tile label="Lag" note="rows not processed yet">
         <Count value={pipeline.lag_rows} />
       </Tile>
-      <Tile label="Last batch" note={`${integer(pipeline.batches)} batches`}>
-        <Duration value={pipeline.last_batch_ms} />
+      <Tile label="Last batch" note={plural(pipeline.batches ?? 0, "batch", "batches")}>
+        <Duration value={pipeline.batches ? pipeline.last_batch_ms : null} />
       </Tile>
-      <Tile label="Rows written" note={`${integer(pipeline.rows_read)} read`}>
+      <Tile label="Rows written" note={dropped.length ? `dropped: ${dropped.join(", ")}` : "none dropped"}>
         <Count value={pipeline.rows_written} />
       </Tile>
       <Tile
         label="Dead letters"
-        note="rows that could not be processed"
-        {...(letters && pipeline.dead_letters ? { href: href(pathOf("topics", letters, "messages")) } : {})}
+        note="could not be processed"
+        {...(letters && pipeline.deployment?.dead_letter_messages ? { href: pathOf("topics", letters) } : {})}
       >
         <Count value={pipeline.dead_letters} />
       </Tile>
-      <Tile label="Late rows" note="dropped by the watermark">
-        <Count value={pipeline.late_rows} />
-      </Tile>
-      <Tile label="Empty rows" note="without any field of the schema">
-        <Count value={pipeline.empty_rows} />
-      </Tile>
+    </div>
+  );
+};
+
+interface StopProps {
+  label: string;
+  names: string[];
+  /** Whether they are topics, which have pages here. */
+  linked: boolean;
+  tone?: "warn";
+}
+
+const Stop = ({ label, names, linked, tone }: StopProps) => (
+  <div class={`flow-stop ${tone ?? ""}`}>
+    <span class="small muted">{label}</span>
+    {names.map((name) =>
+      linked ? (
+        <a key={name} class="clip" href={pathOf("topics", name)}>
+          {name}
+        </a>
+      ) : (
+        <span key={name} class="row nowrap">
+          <strong class="clip" title={name}>
+            {name}
+          </strong>
+          <CopyButton text={name} label={`Copy ${name}`} shown={false} plain />
+        </span>
+      ),
+    )}
+  </div>
+);
+
+/** The topics that a runner names: "topic orders", "topics orders, clicks". */
+const namedTopics = (told: string) => /^topics? (.+)$/.exec(told)?.[1]?.split(", ") ?? [];
+
+/** Where rows come from and where they go, with links. */
+const Route = ({ pipeline }: { pipeline: Pipeline }) => {
+  const { deployment } = pipeline;
+  const sources = deployment?.source_topics ?? namedTopics(text(pipeline.source));
+  const target = deployment?.target_topic ?? namedTopics(text(pipeline.target))[0];
+  const letters = deployment?.dead_letter_topic;
+  return (
+    <div class="flow-route" role="group" aria-label="From source to target">
+      <Stop label={sources.length > 1 ? "Topics" : sources.length ? "Topic" : "Source"} names={sources.length ? sources : text(pipeline.source).split("\n")} linked={sources.length > 0} />
+      <span class="flow-arrow" aria-hidden="true">
+        →
+      </span>
+      <div class="flow-stop self">
+        <span class="small muted">{pipeline.kind || "pipeline"}</span>
+        <strong class="clip">{pipeline.name}</strong>
+      </div>
+      <span class="flow-arrow" aria-hidden="true">
+        →
+      </span>
+      <Stop label={target ? "Topic" : "Target"} names={target ? [target] : text(pipeline.target).split("\n")} linked={Boolean(target)} />
+      {letters && deployment?.dead_letter_messages !== null && <Stop label="Dead letters" names={[letters]} linked tone="warn" />}
     </div>
   );
 };
@@ -191,7 +251,6 @@ export const PipelinePage = ({ name }: { name: string }) => {
       </div>
     );
   const { deployment } = pipeline;
-  const sources = deployment?.source_topics ?? [];
   return (
     <div class="page">
       <PageHead
@@ -212,21 +271,13 @@ export const PipelinePage = ({ name }: { name: string }) => {
       </PageHead>
       <Failure error={error} again={refresh} what="The pipeline" />
       <Notices pipeline={pipeline} />
+      <Route pipeline={pipeline} />
       <Tiles pipeline={pipeline} />
       <Charts name={name} />
       <div class="grid">
         <Card title="Definition">
           <Facts
             of={[
-              ["Source", sources.length ? <TopicLinks topics={sources} /> : <pre class="plain-text">{text(pipeline.source)}</pre>],
-              [
-                "Target",
-                deployment?.target_topic ? (
-                  <TopicLinks topics={[deployment.target_topic]} />
-                ) : (
-                  <pre class="plain-text">{text(pipeline.target)}</pre>
-                ),
-              ],
               ["Plan", <pre class="plain-text">{text(pipeline.plan)}</pre>],
               ["Trigger", text(pipeline.trigger)],
             ]}
@@ -251,17 +302,25 @@ export const PipelinePage = ({ name }: { name: string }) => {
         )}
         {deployment?.dead_letter_topic && (
           <Card
-            title="Dead letters"
+            title="Latest dead letters"
             actions={
               <span class="row">
-                <a class="button small" href={pathOf("topics", deployment.dead_letter_topic, "messages")}>
-                  Messages
-                </a>
-                <ReplayDeadLetters name={name} deployment={deployment} onDone={refresh} />
+                {Boolean(deployment.dead_letter_messages) && (
+                  <>
+                    <a class="button small" href={pathOf("topics", deployment.dead_letter_topic)}>
+                      All {integer(deployment.dead_letter_messages)}
+                    </a>
+                    <ReplayDeadLetters name={name} deployment={deployment} onDone={refresh} />
+                  </>
+                )}
               </span>
             }
           >
-            <DeadLetters topic={deployment.dead_letter_topic} />
+            {deployment.dead_letter_messages ? (
+              <DeadLetters topic={deployment.dead_letter_topic} />
+            ) : (
+              <p class="muted">None so far. Rows that cannot be processed go to {deployment.dead_letter_topic}.</p>
+            )}
           </Card>
         )}
       </div>

@@ -43,7 +43,7 @@ const COLUMNS: Column<Pipeline>[] = [
     end: true,
     wide: true,
     sorts: true,
-    show: (pipeline) => <Duration value={pipeline.last_batch_ms} />,
+    show: (pipeline) => <Duration value={pipeline.batches ? pipeline.last_batch_ms : null} />,
   },
   { key: "lag_rows", title: "Lag", end: true, sorts: true, show: (pipeline) => <Count value={pipeline.lag_rows} /> },
   {
@@ -68,7 +68,7 @@ const COLUMNS: Column<Pipeline>[] = [
     wide: true,
     show: (pipeline) =>
       errorOf(pipeline) ? (
-        <span class="clip bad-text" title={text(errorOf(pipeline))}>
+        <span class="clip error-clip bad-text" title={text(errorOf(pipeline))}>
           {text(errorOf(pipeline))}
         </span>
       ) : (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser
+from confluent_kafka import Producer
+from playwright.sync_api import Browser, Route
 
 from tests.e2e.console.accessibility import (
     axe_violations,
@@ -126,6 +127,62 @@ def test_the_overview_shows_how_messages_flow(window: Window) -> None:
     assert flow.locator("path.active").count() >= 2  # producers to orders, and orders to a group that reads it
     flow.get_by_role("list", name="Their consumer groups").get_by_role("link", name="billing").click()
     window.until("location.pathname === '/consumers/billing'")
+
+
+def deployed(route: Route) -> None:
+    """Answers with what the runner reports, and a deployment as the node tells of one that it keeps running."""
+    report = route.fetch().json()
+    deployment = {
+        "state": "running",
+        "wanted": "running",
+        "since_ms": report["started_ms"],
+        "restarts": 0,
+        "last_error": None,
+        "retry_ms": None,
+        "pid": 4172,
+        "version": 2,
+        "deployed_ms": report["started_ms"],
+        "deployed_by": "User:ANONYMOUS",
+        "application": "",
+        "master": None,
+        "conf": [],
+        "file": "orders.yaml",
+        "directory": "/srv/pipelines",
+        "source_topics": ["orders"],
+        "target_topic": None,
+        "dead_letter_topic": "notes",
+        "dead_letter_messages": 3,
+    }
+    route.fulfill(json={**report, "last_error": None, "deployment": deployment})
+
+
+def test_a_deployed_pipeline_leads_to_its_topics_table_and_dead_letters(window: Window, node: RunningNode) -> None:
+    origin = {"penstock.topic": "orders", "penstock.partition": "0", "penstock.offset": "0", "penstock.reason": "not JSON: row 0"}
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    producer.produce("notes", "not quite JSON", headers=[(name, value.encode()) for name, value in origin.items()])
+    assert producer.flush(30) == 0
+    page = window.page
+    page.route("**/api/v1/pipelines/orders-to-lake", deployed)
+    page.route(
+        "**/api/v1/pipelines/orders-to-lake/files", lambda route: route.fulfill(json={"files": {"orders.yaml": "kind: export"}})
+    )
+    page.route(
+        "**/api/v1/pipelines/orders-to-lake/log*", lambda route: route.fulfill(json={"text": "batch 12", "next_offset": 8})
+    )
+    window.open("/pipelines/orders-to-lake")
+    way = page.get_by_role("group", name="From source to target")
+    way.get_by_text("delta table ./lake/orders").wait_for()
+    assert way.get_by_role("link", name="orders", exact=True).get_attribute("href") == "/topics/orders"
+    assert way.get_by_role("link", name="notes").get_attribute("href") == "/topics/notes"
+    window.see("not JSON: row 0")
+    assert axe_violations(page) == []
+    window.picture("light-deployed")
+    page.get_by_role("button", name="Stop").click()
+    window.see("stops after its current batch")
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="orders, partition 0, offset 0").click()
+    page.locator("pre.value").wait_for()
+    assert "open=0-0" in window.path
 
 
 def test_charts_draw_what_was_measured(window: Window) -> None:

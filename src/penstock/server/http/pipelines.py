@@ -78,6 +78,7 @@ class DeploymentView(ResponseModel, frozen=True):
     source_topics: list[str]
     target_topic: str | None
     dead_letter_topic: str | None
+    dead_letter_messages: Annotated[int | None, msgspec.Meta(description="in that topic now; null while it does not exist")]
 
 
 class PipelineView(PipelineReport, frozen=True, kw_only=True):
@@ -87,7 +88,7 @@ class PipelineView(PipelineReport, frozen=True, kw_only=True):
     deployment: DeploymentView | None = None
 
 
-def deployment_view(deployment: Deployment, status: PipelineStatus) -> DeploymentView:
+def deployment_view(deployment: Deployment, status: PipelineStatus, dead_letters: int | None) -> DeploymentView:
     """A deployment as it is shown."""
     return DeploymentView(
         **asdict(status),
@@ -103,6 +104,7 @@ def deployment_view(deployment: Deployment, status: PipelineStatus) -> Deploymen
         source_topics=deployment.source_topics,
         target_topic=deployment.target_topic,
         dead_letter_topic=deployment.dead_letter_topic,
+        dead_letter_messages=dead_letters,
     )
 
 
@@ -190,5 +192,15 @@ class PipelineResource(Resource):
         """A report as it is shown."""
         is_alive = self._context.now_ms() - (report.updated_ms or 0) < ALIVE_MS
         deployed = self._context.deployments.deployed().get(report.name)
-        deployment = None if deployed is None else deployment_view(*deployed)
+        deployment = None
+        if deployed is not None:
+            deployment = deployment_view(*deployed, self._messages_in(deployed[0].dead_letter_topic))
         return PipelineView(**msgspec.structs.asdict(report), is_alive=is_alive, deployment=deployment)
+
+    def _messages_in(self, name: str | None) -> int | None:
+        """How many messages a topic has; None if it does not exist."""
+        try:
+            topic = None if name is None else self._context.broker.catalog.topic(name)
+        except UnknownTopicError:
+            return None
+        return None if topic is None else self._context.figures.topic(topic).messages
