@@ -54,6 +54,7 @@ export class ApiError extends Error {
 
 /** Whether the node did not answer at all, so that asking again later may help. */
 export const isUnreachable = (error: Error | null): boolean => error instanceof ApiError && error.status === 0;
+export const isRefused = (error: Error | null): boolean => error instanceof ApiError && error.status === 403;
 export const isNotFound = (error: Error | null): boolean => error instanceof ApiError && error.status === 404;
 
 /** What was thrown, as an error that can be shown. */

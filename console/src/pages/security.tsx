@@ -1,7 +1,8 @@
-// Users and access rules: who may sign in, and what each may do.
+// Users, access rules and quotas: who may sign in, what each may do, and how much.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, post, put, remove } from "../api";
 import { Confirm, FormDialog, say } from "../dialogs";
+import { plural } from "../format";
 import { Icon } from "../icons";
 import { forget, useLive } from "../live";
 import { Badge, Bone, Card, Empty, Failure, Field, PageHead, Search, useId } from "../parts";
@@ -10,6 +11,7 @@ import { setQuery, useLocation } from "../router";
 import { useCluster } from "../shell";
 import { type Column, Table } from "../tables";
 import { RuleForm, ruleText } from "./access_rule_form";
+import { Quotas } from "./quotas";
 
 type User = Schemas["UserView"];
 type Rule = Schemas["RuleView"];
@@ -84,10 +86,18 @@ const userColumns = (refusal: string | null, ask: (asked: Asked) => void): Colum
   },
   { key: "mechanisms", title: "Signs in with", wide: true, show: (row) => row.mechanisms.join(", ") },
   {
+    key: "token_revocations",
+    title: "Tokens",
+    wide: "wider",
+    width: "150px",
+    about: "Sessions of browsers and tokens of YDB clients; each lasts 12 hours",
+    show: (row) => (row.token_revocations ? `revoked ${plural(row.token_revocations, "time")}` : <span class="muted">never revoked</span>),
+  },
+  {
     key: "actions",
     title: "Actions",
     end: true,
-    width: "210px",
+    width: "250px",
     show: (row) => (
       <span class="row-actions">
         <button
@@ -103,12 +113,12 @@ const userColumns = (refusal: string | null, ask: (asked: Asked) => void): Colum
         <button
           type="button"
           class="button small"
-          aria-label={`Sign out ${row.name} everywhere`}
+          aria-label={`Revoke tokens of ${row.name}`}
           title={refusal ?? "End sessions in browsers and tokens of YDB clients"}
           disabled={Boolean(refusal)}
           onClick={() => ask({ what: "revoke", name: row.name })}
         >
-          Sign out
+          Revoke tokens
         </button>
         <button
           type="button"
@@ -190,8 +200,8 @@ const Asking = ({ asked, refresh, onClose }: { asked: Asked; refresh: () => void
   const { name } = asked;
   return asked.what === "revoke" ? (
     <Confirm
-      title={`End sessions of ${name}`}
-      verb="End"
+      title={`Revoke the tokens of ${name}`}
+      verb="Revoke"
       touches={
         <>
           All sessions in browsers and tokens of YDB clients of <strong>{name}</strong> end; they have to sign in again. Connections of
@@ -200,7 +210,8 @@ const Asking = ({ asked, refresh, onClose }: { asked: Asked; refresh: () => void
       }
       act={async () => {
         await remove(apiPath("/users/{name}/tokens", { name }));
-        say(`Sessions and tokens of ${name} have ended.`);
+        say(`The tokens of ${name} are revoked.`);
+        refresh();
       }}
       onClose={onClose}
     />
@@ -280,7 +291,7 @@ export default function Security() {
   if (!cluster) return null;
   return (
     <div class="page">
-      <PageHead title="Security" note="Users who may sign in, and the access rules (ACLs) that say what each may do." />
+      <PageHead title="Security" note="Users who may sign in, the access rules (ACLs) that say what each may do, and quotas." />
       {cluster.security.sasl ? (
         <Lists may={may} />
       ) : (
@@ -290,6 +301,7 @@ export default function Security() {
           </Empty>
         </Card>
       )}
+      <Quotas />
     </div>
   );
 }

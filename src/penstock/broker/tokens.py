@@ -81,6 +81,10 @@ class Tokens:
         await self._tablet.execute(Request((Write(b"g" + user.encode(), b"", head=head),)))
         self._generations[user] = generation
 
+    def revocations(self, user: str) -> int:
+        """How often the tokens of a user were revoked."""
+        return self._generations.get(user, 0)
+
     def _mac(self, body: bytes, user: str) -> bytes:
         return hmac.digest(self._key, body + self._binding(user), "sha256")
 

@@ -140,3 +140,30 @@ def test_the_partition_map_shows_leaders_and_shares(browser: Browser, node: Runn
         window.picture("phone-partition-map")
         page.get_by_role("link", name="Partition 4, leader on node 1").click()
         window.until("location.search === '?partition=4'")
+
+
+def test_quotas_are_added_changed_and_deleted(window: Window, node: RunningNode) -> None:
+    page = window.page
+    window.open("/security")
+    window.see("No quotas yet")
+    page.get_by_role("button", name="Add quota").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("User").select_option("any")
+    dialog.get_by_label("Client id").select_option("one")
+    dialog.get_by_label("Name").fill("importer")
+    dialog.get_by_label("Produce, per second").fill("much")
+    window.see("A size such as 512 KiB or 10 MiB")
+    dialog.get_by_label("Produce, per second").fill("10 MiB")
+    window.picture("light-quota")
+    dialog.get_by_role("button", name="Save").click()
+    table = page.get_by_role("table", name="Quotas")
+    table.get_by_text("client id importer").wait_for()
+    table.get_by_text("10 MiB/s").wait_for()
+    assert axe_violations(page) == []
+    page.get_by_role("button", name="Change the quota of client id importer").click()
+    dialog.get_by_label("Produce, per second").fill("")
+    assert dialog.get_by_role("button", name="Save").is_disabled(), "a quota without a limit is none"
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Delete the quota of client id importer").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    window.see("No quotas yet")

@@ -146,7 +146,12 @@ def _signed_in(client: ApiClient) -> str:
 def test_users_are_created_and_deleted(secured: RunningNode, admin: ApiClient, reader: ApiClient) -> None:
     assert admin.call("PUT", "/users/ada", {"password": "lovelace"}).status == 200
     listed = {item["name"]: item for item in admin.get("/users")["items"]}
-    assert listed["ada"] == {"name": "ada", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"], "is_admin": False}
+    assert listed["ada"] == {
+        "name": "ada",
+        "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"],
+        "is_admin": False,
+        "token_revocations": 0,
+    }
     assert listed["admin"]["is_admin"]
     ada = client_of(secured, user="ada", password="lovelace", tls=_trusting())
     assert ada.get("/cluster")["user"] == "ada"

@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from tests.e2e.http.api_client import ApiClient, client_of
 from tests.e2e.running_node import RunningNode, running_node
 
@@ -124,3 +126,31 @@ def test_settings_are_shown_with_their_options_and_without_secrets(api: ApiClien
     assert items["erasure"]["value"] == "none"
     assert items["admin_password"]["option"] is None
     assert json.dumps(items["data_dir"]["value"]) == json.dumps(node.ready["data_dir"])
+
+
+def test_quotas_are_set_shown_and_deleted_as_kafka_clients_see_them(api: ApiClient, node: RunningNode) -> None:
+    assert api.get("/quotas")["items"] == []
+    wanted = {"user": "anna", "client": "", "producer_byte_rate": 1 << 20, "controller_mutation_rate": 0.5}
+    assert api.call("PUT", "/quotas", wanted).status == 200
+    assert api.get("/quotas")["items"] == [{**wanted, "consumer_byte_rate": None}]
+    assert api.call("PUT", "/quotas", {"user": "anna", "client": "", "consumer_byte_rate": 10}).status == 200
+    (quota,) = api.get("/quotas")["items"]
+    assert (quota["producer_byte_rate"], quota["consumer_byte_rate"]) == (None, 10), "what is not given is not limited"
+    assert api.call("PUT", "/quotas", {"user": "anna", "client": ""}).status == 200
+    assert api.get("/quotas")["items"] == []
+    refused = api.call("PUT", "/quotas", {"producer_byte_rate": 5})
+    assert (refused.status, refused.code) == (422, "INVALID_QUOTA")
+    assert api.call("PUT", "/quotas", {"user": "a", "producer_byte_rate": 0}).status == 400
+
+
+def test_a_quota_of_the_api_throttles_a_kafka_producer(api: ApiClient, node: RunningNode) -> None:
+    node.ok("topic", "create", "limited")
+    throttled: list[float] = []
+    settings = {"bootstrap.servers": node.bootstrap, "client.id": "greedy"}
+    producer = Producer({**settings, "throttle_cb": lambda event: throttled.append(event.throttle_time)})
+    assert api.call("PUT", "/quotas", {"client": "greedy", "producer_byte_rate": 1000}).status == 200
+    producer.produce("limited", b"x" * 3000)
+    assert producer.flush(30) == 0
+    producer.poll(1)
+    assert throttled, "the client was told to wait"
+    assert api.call("PUT", "/quotas", {"client": "greedy"}).status == 200

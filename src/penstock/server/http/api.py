@@ -15,6 +15,7 @@ from penstock.server.http.overview import OverviewResource
 from penstock.server.http.pipelines import PipelineResource
 from penstock.server.http.produce import ProduceResource
 from penstock.server.http.queues import QueueResource
+from penstock.server.http.quotas import QuotaResource
 from penstock.server.http.registrations import RegistrationResource
 from penstock.server.http.route import Resource
 from penstock.server.http.schemas import SchemaResource
@@ -59,5 +60,6 @@ def api_resources(context: NodeContext) -> list[Resource]:
         SettingResource(context),
         UserResource(context),
         AccessRuleResource(context),
+        QuotaResource(context),
         SignedInResource(context),
     ]

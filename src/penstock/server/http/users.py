@@ -30,6 +30,7 @@ class UserView(ResponseModel, frozen=True):
     name: str
     mechanisms: list[str]
     is_admin: Annotated[bool, msgspec.Meta(description="named where the node is started; may do everything")]
+    token_revocations: Annotated[int, msgspec.Meta(description="how often its tokens were revoked")]
 
 
 class UserResource(Resource):
@@ -53,13 +54,14 @@ class UserResource(Resource):
         """GET /users."""
         call.caller.check_cluster(Operation.DESCRIBE)
         admin = self._security().admin_user
-        users = self._broker.users
+        users, tokens = self._broker.users, self._broker.tokens
         wanted = [name for name in (admin, *users.names()) if call.query.search.lower() in name.lower()]
         views = [
             UserView(
                 name=name,
                 mechanisms=[credential.mechanism.sasl_name for credential in users.credentials(name)],
                 is_admin=name == admin,
+                token_revocations=0 if tokens is None else tokens.revocations(name),
             )
             for name in call.query.page(wanted)
         ]
