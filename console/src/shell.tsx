@@ -2,6 +2,7 @@
 import { type ComponentChildren, createContext } from "preact";
 import { useContext, useEffect, useErrorBoundary, useState } from "preact/hooks";
 import { type Schemas, UNREACHABLE, apiPath } from "./api";
+import { ClusterSwitch } from "./clusters";
 import { Toasts } from "./dialogs";
 import { count } from "./format";
 import { Icon, type IconName, Logo } from "./icons";
@@ -156,6 +157,7 @@ export const Shell = ({ children }: { children: ComponentChildren }) => {
             <Icon name="menu" />
             Menu
           </button>
+          {data && <ClusterSwitch name={data.name} />}
           <nav class="nav" id="nav" aria-label="Pages">
             {PLACES.map(([key, text, icon]) => (
               <a key={key} href={`/${key}`} aria-current={(segments[0] ?? "") === key ? "page" : undefined}>

@@ -49,6 +49,7 @@ class NodeConfig:
     kafka_port: int | None = 9092
     kafka_tls_port: int | None = None
     http_port: int | None = 8080
+    console_peers: Mapping[str, str] | None = None
     schema_registry_port: int | None = None
     yt_port: int | None = None
     cluster_name: str = "penstock"

@@ -133,6 +133,14 @@ def _read_peers(raw: object) -> object:
     return peers
 
 
+def _read_consoles(raw: object) -> object:
+    """The same, without credentials: everyone who uses the console is shown these addresses."""
+    consoles = _read_peers(raw)
+    if not isinstance(consoles, dict) or any("@" in address for address in consoles.values()):
+        raise ValueError(raw)
+    return consoles
+
+
 def _read_numbers(raw: object) -> object:
     numbers = raw.split(",") if isinstance(raw, str) else raw
     if not isinstance(numbers, list) or not numbers:
@@ -165,6 +173,7 @@ SECRET = Kind("a text that is not empty", _read_user, "TEXT")
 PORT = or_none(Kind(f"a port within 0..{_PORT_MAX} (0 picks a free one)", whole_number(0, _PORT_MAX).read, "PORT"))
 NAME = Kind("letters, digits, - and _, at most 100 of them", _read_name, "NAME")
 PEERS = Kind("other clusters, each as name=http://host:port", _read_peers, "NAME=URL")
+CONSOLES = Kind("consoles of other clusters, each as name=http://host:port, without credentials", _read_consoles, "NAME=URL")
 URL = Kind("an address of the form scheme://…", _read_url, "URL")
 URLS = Kind("addresses of the form http://host:port, separated by commas", _read_urls, "URL,URL")
 NUMBERS = Kind("whole numbers, separated by commas", _read_numbers, "N")

@@ -6,6 +6,7 @@ from typing import Final
 
 from penstock.server.cluster_settings import CLUSTER_SETTINGS
 from penstock.server.kinds import (
+    CONSOLES,
     FILE,
     FLAG,
     HOST,
@@ -105,6 +106,13 @@ SETTINGS: Final = {
             "8080",
             "the port for the web console, the admin API, health and metrics; 0 picks a free one, none turns the "
             "listener off. With sasl it requires a user and password, with tls_cert it uses TLS",
+        ),
+        Setting(
+            "console_peers",
+            CONSOLES,
+            "none",
+            "consoles of other clusters, which the console offers in its menu of clusters: each opens at its own address, with a "
+            "sign-in of its own",
         ),
         Setting(
             "schema_registry_port",

@@ -185,3 +185,10 @@ def test_files_named_in_a_file_are_relative_to_it(tmp_path: Path) -> None:
     config = load_config({}, {}, path)
     assert config.admin_password_file == tmp_path / "password"
     assert (config.tls_cert, config.tls_key) == (tmp_path / "cert.pem", Path("/key.pem"))
+
+
+def test_consoles_of_other_clusters_are_named_without_credentials() -> None:
+    peers = {"east": "https://east.example:8080"}
+    assert load_config({"console_peers": "east=https://east.example:8080"}, {}).console_peers == peers
+    with pytest.raises(BadSettingError, match="without credentials"):
+        load_config({"console_peers": "east=https://anna:secret@east.example"}, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.server.http.access_rules import AccessRuleResource
 from penstock.server.http.cluster import ClusterResource
+from penstock.server.http.console_peers import ConsolePeerResource
 from penstock.server.http.consumer_directory import ConsumerDirectory
 from penstock.server.http.consumers import ConsumerResource
 from penstock.server.http.deployments import DeploymentResource
@@ -38,6 +39,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
     pipelines = PipelineResource(context)
     return [
         ClusterResource(context, directory),
+        ConsolePeerResource(context),
         OverviewResource(context, directory),
         HistoryResource(context),
         TopicResource(context),
