@@ -1,8 +1,8 @@
 // The nodes of a cluster: their state, the tablets that they own, and what moves between them.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 import { type Schemas, apiPath, post, put } from "../api";
-import { Confirm, say } from "../dialogs";
+import { Confirm, FormDialog, say } from "../dialogs";
 import { Ago, integer, plural } from "../format";
 import { useLive } from "../live";
 import { Badge, Bone, Card, Empty, Failure, Notice, PageHead, Search, State, Tile } from "../parts";
@@ -14,7 +14,10 @@ type Node = Schemas["FullNodeView"];
 type Tablet = Schemas["TabletView"];
 
 /** What is about to be asked of the cluster. */
-type Wish = { kind: "drain" | "undrain"; node: Node } | { kind: "maintenance"; on: boolean };
+type Wish =
+  | { kind: "drain" | "undrain"; node: Node }
+  | { kind: "maintenance"; on: boolean }
+  | { kind: "move"; tablet: Tablet };
 
 const nameOf = (nodes: Node[], id: number | null | undefined) =>
   id === null || id === undefined ? "no node" : `${id} (${nodes.find(({ node_id: known }) => known === id)?.name ?? "removed"})`;
@@ -83,7 +86,7 @@ const nodeColumns = (act: (node: Node) => ComponentChildren): Column<Node>[] => 
   { key: "act", end: true, width: "110px", show: act },
 ];
 
-const tabletColumns = (nodes: Node[]): Column<Tablet>[] => [
+const tabletColumns = (nodes: Node[], act: (tablet: Tablet) => ComponentChildren): Column<Tablet>[] => [
   {
     key: "tablet",
     title: "Tablet",
@@ -119,6 +122,7 @@ const tabletColumns = (nodes: Node[]): Column<Tablet>[] => [
     show: (row) => integer(row.generation),
   },
   { key: "group", title: "Storage group", wide: "wider", show: (row) => <span class="mono">{row.group}</span> },
+  { key: "act", end: true, width: "96px", show: act },
 ];
 
 const Alone = () => (
@@ -127,7 +131,51 @@ const Alone = () => (
   </Empty>
 );
 
-const Asked = ({ wish, onClose, refresh }: { wish: Wish; onClose: () => void; refresh: () => void }) => {
+/** Chooses the node that a tablet moves to. */
+const Move = ({ tablet, nodes, onClose, done }: {
+  tablet: Tablet;
+  nodes: Node[];
+  onClose: () => void;
+  done: (result: Schemas["OrderResult"]) => void;
+}) => {
+  const id = useId();
+  const targets = nodes.filter(
+    (node) => node.node_id !== tablet.node && !node.is_draining && (node.state === "leader" || node.state === "running"),
+  );
+  const [chosen, setChosen] = useState(targets[0]?.node_id ?? 0);
+  return (
+    <FormDialog
+      title={`Move tablet ${tablet.tablet} of ${tablet.topic}?`}
+      verb="Move"
+      ready={targets.length > 0}
+      send={async () => done(await post(apiPath("/tablets/{tablet}/move", { tablet: tablet.tablet }), { node: chosen }))}
+      onClose={onClose}
+    >
+      <div>
+        Its {plural(tablet.partitions, "partition")} {tablet.partitions === 1 ? "is" : "are"} not served for a moment; producers
+        and consumers retry. It stays on the node that you choose until that is drained or lost.
+      </div>
+      {targets.length ? (
+        <div class="field">
+          <label for={id}>From node {nameOf(nodes, tablet.node)} to</label>
+          <select id={id} class="select" data-first value={chosen} onChange={(event) => setChosen(Number(event.currentTarget.value))}>
+            {targets.map((node) => (
+              <option key={node.node_id} value={node.node_id}>
+                {nameOf(nodes, node.node_id)}: {plural(node.partitions, "partition")}
+              </option>
+            ))}
+          </select>
+        </div>
+      ) : (
+        <Notice tone="warn" title="No other node can take it">
+          Start another node, or undrain one.
+        </Notice>
+      )}
+    </FormDialog>
+  );
+};
+
+const Asked = ({ wish, nodes, onClose, refresh }: { wish: Wish; nodes: Node[]; onClose: () => void; refresh: () => void }) => {
   const done = ({ message }: Schemas["OrderResult"]) => {
     say(`${message.charAt(0).toUpperCase()}${message.slice(1)}.`);
     refresh();
@@ -147,6 +195,7 @@ const Asked = ({ wish, onClose, refresh }: { wish: Wish; onClose: () => void; re
         }
       />
     );
+  if (wish.kind === "move") return <Move tablet={wish.tablet} nodes={nodes} onClose={onClose} done={done} />;
   const { node, kind } = wish;
   const names = { node: node.node_id };
   return (
@@ -248,7 +297,7 @@ export default function Nodes() {
         <LongTable
           label="Tablets"
           noun="tablet"
-          columns={tabletColumns(nodes)}
+          columns={tabletColumns(nodes, (tablet) => (data?.can_move && tablet.to === null ? button("Move…", { kind: "move", tablet }) : null))}
           path={apiPath("/tablets")}
           query={{ search: query.search ?? "", node: query.node ? Number(query.node) : null }}
           at={query.at}
@@ -256,7 +305,7 @@ export default function Nodes() {
           empty={<Empty title="There are no tablets">A topic has one or more of them; each runs on one node at a time.</Empty>}
         />
       </div>
-      {wish && <Asked wish={wish} onClose={() => setWish(null)} refresh={refresh} />}
+      {wish && <Asked wish={wish} nodes={nodes} onClose={() => setWish(null)} refresh={refresh} />}
     </div>
   );
 }

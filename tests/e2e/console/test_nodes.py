@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
 from tests.e2e.console.browser import running_browser
-from tests.e2e.console.window import opened_window
+from tests.e2e.console.window import Window, opened_window
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +29,25 @@ def wait_for(cluster: RunningCluster, number: int, what: str, *, drains: int | N
     until(what, look)
 
 
+def move_a_tablet(cluster: RunningCluster, window: Window, asked: int) -> None:
+    """Choose another node for a tablet, confirm it, and see it run there."""
+    tablet = cluster.api(asked, "/tablets")["items"][0]
+    target = max(node["node_id"] for node in cluster.api(asked, "/nodes")["nodes"] if node["node_id"] != tablet["node"])
+    page = window.page
+    page.get_by_label("Tablets", exact=True).get_by_role("button", name="Move…").first.click()
+    dialog = page.get_by_role("dialog")
+    assert f"Move tablet {tablet['tablet']} of {tablet['topic']}?" in dialog.inner_text()
+    dialog.get_by_label("From node").select_option(str(target))
+    dialog.get_by_role("button", name="Move", exact=True).click()
+
+    def moved() -> bool:
+        shown = next(item for item in cluster.api(asked, "/tablets")["items"] if item["tablet"] == tablet["tablet"])
+        return (shown["node"], shown["state"]) == (target, "up")
+
+    until("the tablet has moved", moved)
+    window.until(f"document.body.innerText.includes('Tablet {tablet['tablet']}')")  # the answer is shown
+
+
 def test_nodes_are_drained_maintained_and_missed(tmp_path: Path) -> None:
     # The browser comes last: commands cannot run in this process while it does.
     with running_cluster(tmp_path) as cluster, running_browser() as browser:
@@ -42,6 +61,7 @@ def test_nodes_are_drained_maintained_and_missed(tmp_path: Path) -> None:
                 row.get_by_role("button", name=f"{verb}…").click()
                 window.page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
                 wait_for(cluster, asked, verb, drains=lost, is_so=is_draining)
+            move_a_tablet(cluster, window, asked)
             for verb, is_on in (("Begin", True), ("End", False)):
                 window.page.get_by_role("button", name=f"{verb} maintenance…").click()
                 window.page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
