@@ -90,10 +90,12 @@ interface TableProps<Row> {
   start?: [key: string, order: Order];
   /** Rows may be of several lines. */
   tall?: boolean;
+  /** Columns have the widths they name, whatever is in them. */
+  fixed?: boolean;
 }
 
 /** A table of rows that are all there. Heads of columns with `sorts` sort it here. */
-export const Table = <Row extends object>({ label, columns, rows, keyOf, start, tall }: TableProps<Row>) => {
+export const Table = <Row extends object>({ label, columns, rows, keyOf, start, tall, fixed }: TableProps<Row>) => {
   const { query } = useLocation();
   const sorting: Sorting = query.sort
     ? { sort: query.sort, order: query.order ?? "asc" }
@@ -107,7 +109,7 @@ export const Table = <Row extends object>({ label, columns, rows, keyOf, start, 
   const shown = sorter ? [...rows].sort((a, b) => sign * (valueOf(a) < valueOf(b) ? -1 : valueOf(a) > valueOf(b) ? 1 : 0)) : rows;
   return (
     <div class="table-scroll" tabindex={0} role="group" aria-label={label}>
-      <table class={`table ${tall ? "tall" : ""}`}>
+      <table class={`table ${tall ? "tall" : ""} ${fixed ? "fixed" : ""}`}>
         <caption class="spoken">{label}</caption>
         <Heads columns={columns} {...sorting} />
         <tbody>

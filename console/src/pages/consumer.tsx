@@ -121,13 +121,13 @@ export default function Consumer() {
       </PageHead>
       <Failure error={error} again={refresh} what="The consumer group" />
       <div class="tiles">
-        <Tile label="Lag" note="messages not consumed yet">
+        <Tile label="Lag" note="messages">
           <Count value={data?.lag_messages} />
         </Tile>
         <Tile label="Lag in bytes" note="not consumed yet">
           <Bytes value={data?.lag_bytes} />
         </Tile>
-        <Tile label="Lag in time" note="age of the oldest unread message">
+        <Tile label="Lag in time" note="of the oldest unread">
           <Seconds value={data?.lag_seconds} />
         </Tile>
         <Tile label="Of retention" note="deleted unread at 100 %">

@@ -3,10 +3,10 @@ import { useEffect, useState } from "preact/hooks";
 import { type Schemas, apiPath, errorOf, isNotFound } from "../api";
 import { Confirm, say } from "../dialogs";
 import { Diff } from "../diff";
-import { integer, plural } from "../format";
+import { integer } from "../format";
 import { Icon } from "../icons";
 import { forget, useLive } from "../live";
-import { Badge, Bone, Card, CopyButton, Empty, Facts, Failure, type FieldEvent, Menu, PageHead, useId } from "../parts";
+import { Bone, Card, CopyButton, Empty, Failure, type FieldEvent, Menu, PageHead, Tile, useId } from "../parts";
 import { type SchemaType, deleteSubject, deleteVersion, fetchVersion, readable, setLevel } from "../registry";
 import { navigate, pathOf, setQuery, useLocation } from "../router";
 import { useRights } from "../rights";
@@ -181,19 +181,18 @@ export default function SubjectPage() {
         />
       </PageHead>
       <Failure error={error} again={refresh} what="The subject" />
-      <Card label="About the subject">
-        <Facts
-          of={[
-            ["Type", data ? <Badge plain>{data.type}</Badge> : <Bone width="80px" />],
-            ["Versions", data ? plural(data.versions.length, "version") : <Bone width="80px" />],
-            [
-              "Compatibility",
-              data ? <LevelChoice detail={data} refused={refusal("ALTER_CONFIGS")} onDone={changed} /> : <Bone width="80px" />,
-            ],
-            ["Mode", data ? data.mode : <Bone width="80px" />],
-          ]}
-        />
-      </Card>
+      <section class="tiles" aria-label="About the subject">
+        <Tile label="Type">{data ? data.type : <Bone width="80px" />}</Tile>
+        <Tile label="Versions" note={data ? `the newest is ${integer(Math.max(...data.versions.map((item) => item.version)))}` : undefined}>
+          {data ? integer(data.versions.length) : <Bone width="80px" />}
+        </Tile>
+        <Tile label="Mode">{data ? data.mode : <Bone width="80px" />}</Tile>
+        <div class="card tile">
+          <span class="label">Compatibility</span>
+          {data ? <LevelChoice detail={data} refused={refusal("ALTER_CONFIGS")} onDone={changed} /> : <Bone width="80px" />}
+          <span class="note">of new versions with earlier ones</span>
+        </div>
+      </section>
       <Card
         title={against === null ? "Schema" : "Changes"}
         actions={

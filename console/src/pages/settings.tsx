@@ -13,7 +13,7 @@ const COLUMNS: Column<Schemas["SettingView"]>[] = [
   {
     key: "key",
     title: "Setting",
-    width: "46%",
+    width: "36%",
     show: (row) => (
       <>
         <div class="mono">{row.key}</div>
@@ -24,7 +24,7 @@ const COLUMNS: Column<Schemas["SettingView"]>[] = [
   {
     key: "value",
     title: "Value",
-    width: "24%",
+    width: "22%",
     show: (row) => (
       <>
         <code class="wrap">{shown(row.value)}</code>
@@ -50,6 +50,7 @@ const COLUMNS: Column<Schemas["SettingView"]>[] = [
     key: "option",
     title: "Set with",
     wide: true,
+    width: "26%",
     show: (row) => (
       <>
         {row.option && (
@@ -133,7 +134,7 @@ export default function Settings() {
             <Bone width="60%" />
           </div>
         ) : items.length ? (
-          <Table label="Settings" tall columns={COLUMNS} rows={items} keyOf={(row) => row.key} />
+          <Table label="Settings" tall fixed columns={COLUMNS} rows={items} keyOf={(row) => row.key} />
         ) : (
           <Empty title="No matching settings">Change the search.</Empty>
         )}

@@ -7,6 +7,7 @@ import { Bone, Card, Empty, Failure, PageHead, Search, Tile } from "../parts";
 import { pathOf, useLocation } from "../router";
 import { useCluster } from "../shell";
 import { type Column, LongTable, Table } from "../tables";
+import { HistoryTab } from "./topic_metrics";
 
 const COLUMNS: Column<Schemas["SubjectView"]>[] = [
   {
@@ -58,6 +59,7 @@ const serverOption = (cluster: Schemas["ClusterView"] | null) =>
   cluster?.listeners.stream && cluster.listeners.stream !== "127.0.0.1:50051" ? ` --stream ${cluster.listeners.stream}` : "";
 
 const Subject = ({ name }: { name: string }) => {
+  const { query } = useLocation();
   const cluster = useCluster();
   const { data, error, refresh } = useLive(apiPath("/streams/{subject}", { subject: name }));
   const crumbs = (
@@ -111,6 +113,7 @@ const Subject = ({ name }: { name: string }) => {
           )}
         </Card>
       )}
+      <HistoryTab name={name} query={query} />
     </div>
   );
 };

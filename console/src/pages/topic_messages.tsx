@@ -367,9 +367,6 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
   return (
     <div class="stack">
       <div class="row message-bar">
-        <StartChoice start={start} />
-        <PartitionChoice partition={partition} partitions={topic.partitions} />
-        <DecoderChoice decoder={decoder} schema={query.schema ?? ""} />
         <Search
           label="Search in key, value and headers"
           placeholder="Search messages"
@@ -410,6 +407,11 @@ export const Messages = ({ name, topic, query, refresh: refreshTopic }: Messages
             Produce
           </button>
         </div>
+      </div>
+      <div class="row message-bar">
+        <StartChoice start={start} />
+        <PartitionChoice partition={partition} partitions={topic.partitions} />
+        <DecoderChoice decoder={decoder} schema={query.schema ?? ""} />
       </div>
       {filtering && <Filters query={query} live={live} />}
       {live && <LiveBar tail={tail} paused={paused} onPause={() => setPaused(!paused)} />}

@@ -10,7 +10,8 @@ export const HistoryTab = ({ name, query }: { name: string; query: Place["query"
   const line = (metric: Line["query"]["metric"], label: string): Line => ({ query: { metric, topic: name }, label });
   return (
     <div class="stack">
-      <div class="row">
+      <div class="row spread">
+        <h2>Throughput</h2>
         <RangeChoice value={range} />
       </div>
       <div class="grid">

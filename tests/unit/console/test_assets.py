@@ -20,7 +20,7 @@ from penstock.console.assets import STATIC, ConsoleMissingError
 SOURCE = Path(__file__).resolve().parents[3] / "console"
 SCRIPTS = sorted([*(SOURCE / "src").rglob("*.ts*"), SOURCE / "public/theme.js"])
 LINES_MAX = 500
-FIRST_PAGE_BYTES_MAX = 100 << 10
+FIRST_PAGE_BYTES_MAX = 102 << 10
 BUNDLED_LIBRARIES = ("@fontsource-variable/inter", "preact", "uplot")
 
 
