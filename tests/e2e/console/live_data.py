@@ -4,6 +4,7 @@ that reports, and a producer that goes on meanwhile. All of it is real: written 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -126,9 +127,10 @@ def order(number: int) -> dict[str, Any]:
     }
 
 
-def pipeline() -> dict[str, Any]:
-    """What the runner of a pipeline reports, as it writes it to the broker."""
+def pipeline(batches: int = 12) -> dict[str, Any]:
+    """What the runner of a pipeline reports after some batches, as it writes it to the broker."""
     now_ms = time.time_ns() // 1_000_000
+    wave = math.sin(batches / 7)
     return {
         "name": "orders-to-lake",
         "kind": "export",
@@ -142,15 +144,15 @@ def pipeline() -> dict[str, Any]:
         "target": "delta table ./lake/orders",
         "plan": ["read orders", "one commit of rows and offsets a batch"],
         "trigger": "continuous",
-        "started_ms": now_ms - 60_000,
+        "started_ms": now_ms - 5000 * batches,
         "updated_ms": now_ms,
-        "batches": 12,
-        "rows_read": 1200,
-        "rows_written": 1199,
-        "dead_letters": 1,
-        "rows_per_s": 99.5,
-        "last_batch_ms": 840,
-        "lag_rows": 7,
+        "batches": batches,
+        "rows_read": 100 * batches,
+        "rows_written": 100 * batches - 1 - batches // 9,
+        "dead_letters": 1 + batches // 9,
+        "rows_per_s": 99.5 + round(40 * wave),
+        "last_batch_ms": 840 - round(300 * wave),
+        "lag_rows": 30 - round(23 * wave),
         "last_error": "row 17 is not JSON",
         "spark_ui": None,
     }
@@ -174,7 +176,7 @@ def read_some(bootstrap: str, group: str, count: int) -> None:
 
 @contextmanager
 def trickle(bootstrap: str) -> Iterator[None]:
-    """Write a few orders a second meanwhile."""
+    """Write a few orders a second meanwhile, and report on the pipeline."""
     stop = threading.Event()
 
     def write() -> None:
@@ -182,6 +184,8 @@ def trickle(bootstrap: str) -> Iterator[None]:
         number = ORDERS
         while not stop.wait(0.1):
             producer.produce("orders", json.dumps(order(number)), key=f"order-{number}")
+            if number % 20 == 0:
+                producer.produce("__penstock_pipelines", json.dumps(pipeline(number // 10)), key="orders-to-lake")
             producer.poll(0)
             number += 1
         producer.flush(10)

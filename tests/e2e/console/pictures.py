@@ -11,13 +11,15 @@ import tempfile
 import time
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from tests.e2e.cluster.running_cluster import running_cluster
 from tests.e2e.console.browser import running_browser
 from tests.e2e.console.live_data import base_url, node_with_data
 from tests.e2e.console.test_pages import PAGES
 from tests.e2e.console.window import DESK, PHONE, ROOT, Theme, Window, opened_window
 
-FIRST_SEEN = ("overview", "topics", "messages", "consumers")
+FIRST_SEEN = ("overview", "topics", "messages", "consumers", "configuration", "pipeline")
 SETTLE_MS = 600
 
 Form = tuple[str, Theme, tuple[int, int]]
@@ -48,15 +50,20 @@ def main() -> int:
 
 
 def _take_cluster(data: Path, forms: list[Form], folder: Path) -> None:
-    """The page that only a cluster has."""
+    """The pages that show more in a cluster."""
     options = {number: ("--rack", f"rack-{number}") for number in (1, 2, 3)}
     with running_cluster(data, options=options) as cluster:
         for topic, partitions in (("orders", "12"), ("clicks", "24"), ("readings", "6")):
             cluster.use("topic", "create", topic, "--partitions", partitions)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for number in range(5000):
+            producer.produce("clicks", b"x" * 100, partition=number % 24 if number % 3 else 7)
+        assert producer.flush(60) == 0
         with running_browser() as browser:
             for form, theme, size in forms:
                 with opened_window(browser, cluster.url(min(cluster.nodes)), size=size, theme=theme) as window:
-                    _take(window, [("/nodes", "rack-3" if size == DESK else "leader", "nodes")], folder, form)
+                    nodes = ("/nodes", "rack-3" if size == DESK else "leader", "nodes")
+                    _take(window, [nodes, ("/topics/clicks/partitions", "have a leader", "partition-map")], folder, form)
 
 
 def _take(window: Window, pages: list[tuple[str, str, str]], folder: Path, form: str) -> None:
