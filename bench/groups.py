@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -44,3 +45,15 @@ def expect_ok(reply: Reply) -> None:
     """A benchmark of failures measures nothing."""
     if reply.status is not Status.OK:
         raise RuntimeError(f"{reply.status.value}: {reply.reason}")
+
+
+async def put_by_callers(put: Callable[[bytes], Awaitable[None]], data: bytes, amount: int, callers: int) -> float:
+    """Put `amount` bytes in blobs of `data`, from so many callers at once; how many that were."""
+    each = max(1, amount // len(data) // callers)
+
+    async def caller() -> None:
+        for _ in range(each):
+            await put(data)
+
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return each * callers * len(data)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from functools import partial
 from itertools import count
 
-from bench.groups import expect_ok, open_group, start_tablet
+from bench.groups import expect_ok, open_group, put_by_callers, start_tablet
 from bench.measure import MIB, Duel, Row, Setting, bytes_rate, count_rate
 from bench.raw import RawLog
 from penstock.blob import BlobId, Erasure, GroupProxy
@@ -49,13 +48,10 @@ class Puts:
 
     async def run(self, data: bytes, amount: int, callers: int) -> float:
         """Put `amount` bytes; how many that were."""
-        each = max(1, amount // len(data) // callers)
-        await asyncio.gather(*(self._caller(data, each) for _ in range(callers)))
-        return each * callers * len(data)
+        return await put_by_callers(self._put, data, amount, callers)
 
-    async def _caller(self, data: bytes, times: int) -> None:
-        for _ in range(times):
-            expect_ok(await self._proxy.put(BlobId(self._tablet, 0, 1, next(self._steps), 0, len(data)), data))
+    async def _put(self, data: bytes) -> None:
+        expect_ok(await self._proxy.put(BlobId(self._tablet, 0, 1, next(self._steps), 0, len(data)), data))
 
 
 def raw_puts(log: RawLog, data: bytes, amount: int) -> float:

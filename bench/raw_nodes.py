@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from bench.groups import put_by_callers
 from penstock.blob import Erasure
 from penstock.blob.disk import Buffer
 from penstock.blob.erasure import codec_for
@@ -60,14 +61,11 @@ class RawNodes:
 
     async def run(self, data: bytes, amount: int, callers: int) -> float:
         """Store `amount` bytes; how many that were."""
-        each = max(1, amount // len(data) // callers)
-        await asyncio.gather(*(self._caller(data, each) for _ in range(callers)))
-        return each * callers * len(data)
+        return await put_by_callers(self._put, data, amount, callers)
 
-    async def _caller(self, data: bytes, times: int) -> None:
-        for _ in range(times):
-            parts = self._codec.encode(data)
-            await asyncio.gather(*(link.store(part) for link, part in zip(self._links, parts, strict=True)))
+    async def _put(self, data: bytes) -> None:
+        parts = self._codec.encode(data)
+        await asyncio.gather(*(link.store(part) for link, part in zip(self._links, parts, strict=True)))
 
 
 class RawLink:
