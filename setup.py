@@ -40,6 +40,13 @@ def _extension(path: Path, optimisation: str) -> Extension:
     return Extension(name, [str(path)], optional=True, extra_compile_args=[optimisation, "-g0"])
 
 
+def remove_leftovers() -> None:
+    """Delete what was compiled of modules that are no longer compiled: Python would import it in place of the source."""
+    for compiled in PACKAGE.rglob("*.so"):
+        if compiled.with_name(compiled.name.partition(".")[0] + ".py") not in {*KERNELS, *TYPED}:
+            compiled.unlink()
+
+
 def bundle_console() -> None:
     """Bundle the console if its sources are here: a source archive has it bundled already."""
     if BUNDLER.exists():
@@ -65,8 +72,14 @@ class BuildSourceArchive(sdist):
         super().run()
 
 
+if "build_ext" in sys.argv:
+    remove_leftovers()
+
+# `make setup` compiles while pip installs what the package needs, and asks pip not to.
+IS_COMPILED_APART = os.environ.get("PENSTOCK_EXTENSIONS") == "no"
+
 setup(
-    ext_modules=[] if WITHOUT_KERNELS & set(sys.argv) else extensions(),
+    ext_modules=[] if IS_COMPILED_APART or WITHOUT_KERNELS & set(sys.argv) else extensions(),
     cmdclass={"build_py": BuildPackage, "sdist": BuildSourceArchive},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

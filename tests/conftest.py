@@ -19,8 +19,18 @@ os.environ["PENSTOCK_HTTP_PORT"] = "none"
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
-# Files that take longest go first, else the last of them is waited for alone.
-LONG = ("tests/spark/", "tests/e2e/test_tutorial", "tests/e2e/test_demo", "tests/e2e/test_packaging", "tests/e2e/console/")
+# Files that take longest go first, in this order, else the last of them is waited for alone.
+LONG = (
+    "tests/e2e/cluster/test_faults",
+    "tests/spark/",
+    "tests/e2e/test_tutorial",
+    "tests/e2e/test_demo",
+    "tests/e2e/test_packaging",
+    "tests/e2e/console/",
+    "tests/e2e/cluster/",
+    "tests/e2e/test_workers",
+    "tests/upgrade/",
+)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -33,7 +43,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put them in that order; within a file nothing changes. The first test that uses S3 may wait for its server to be built."""
-    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    items.sort(key=lambda item: next((rank for rank, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG)))
     for item in items:
         if isinstance(item, pytest.Function) and ("s3" in item.fixturenames or "tarantool-s3" in item.name):
             item.add_marker(pytest.mark.timeout(900))
