@@ -10,9 +10,11 @@ from uuid import UUID
 import msgspec
 
 from penstock.broker import Operation, UnknownTopicError
+from penstock.core.errors import UnavailableError
 from penstock.server.http.errors import NotFoundError
 from penstock.server.http.message_scan import Budget, Filter, PartitionScan
 from penstock.server.http.node_context import NodeContext
+from penstock.server.http.readable_partitions import readable_partitions
 from penstock.server.http.route import Call, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.topics import PIPELINES_TOPIC
 from penstock.server.pipelines import Deployment, PipelineStatus
@@ -169,7 +171,10 @@ class PipelineResource(Resource):
             return
         if topic.id != self._topic_id:
             self._topic_id, self._position, self._reports = topic.id, 0, {}
-        partition = broker.partition(topic, 0)
+        try:
+            (partition,) = await readable_partitions(self._context, topic, [0])
+        except UnavailableError:
+            return  # it starts, or its node does not answer: what is deployed can be listed and stopped all the same
         scan = PartitionScan(partition, max(self._position, partition.start_offset), Filter(), backwards=False)
         budget = Budget(self._context.clock)
         await scan.fill(budget)
