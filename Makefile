@@ -33,6 +33,8 @@ DOCS := src/penstock/console/docs_static/index.html
 CODE := $(wildcard src tests bench examples docs_site)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start Python thousands of times, and Spark its workers: without bytecode, each compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: always help setup demo test servers coverage check types lint layers pages fmt bench sim soak compat pictures docs dist clean
 

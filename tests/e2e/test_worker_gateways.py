@@ -72,6 +72,25 @@ def test_messages_are_produced_to_partitions_of_all_workers_and_followed(node: R
     assert seen == {f"to {number}" for number in range(PARTITIONS)}
 
 
+def leader(node: RunningNode, topic: str) -> int:
+    """The worker that has the first partition of a topic."""
+    (described,) = json.loads(node.ok("topic", "describe", topic, "-o", "json"))
+    worker: int = described["partitions"][0]["leader"]
+    return worker
+
+
+def test_pipelines_are_listed_though_another_worker_has_their_reports(node: RunningNode) -> None:
+    reports = "__penstock_pipelines"
+    node.ok("topic", "create", reports)
+    while leader(node, reports) != 2:  # workers take turns
+        node.ok("topic", "delete", reports, "--yes")
+        node.ok("topic", "create", "takes-a-turn")
+        node.ok("topic", "create", reports)
+    node.ok("produce", reports, "--key", "copy", json.dumps({"name": "copy", "kind": "transform"}))
+    with urllib.request.urlopen(f"{url(node)}/api/v1/pipelines", timeout=WAIT_S) as response:
+        assert [(item["name"], item["kind"]) for item in json.load(response)["items"]] == [("copy", "transform")]
+
+
 def test_what_another_worker_refuses_is_a_fault_of_the_client(node: RunningNode) -> None:
     node.ok("topic", "create", "keyed", "--partitions", str(PARTITIONS), "--config", "cleanup.policy=compact")
     answers = [
