@@ -15,6 +15,9 @@ if os.environ.get(PLAIN):
 # Nodes of tests would all want the same port for HTTP; those that are to have it say --http-port 0.
 os.environ["PENSTOCK_HTTP_PORT"] = "none"
 
+# Spark's Java lives for a minute in a test: its optimising compiler and a collector with threads cost more than they bring.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # No example has a time limit of its own: a busy machine is not a fault of the code, and every test has a limit anyway.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
