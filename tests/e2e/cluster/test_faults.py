@@ -2,8 +2,10 @@
 processes that stand still, cuts both ways and one way, etcd without its leader or away, disks that are lost, full or slow.
 Nothing acknowledged is lost or doubled.
 
-In CI there are two rounds, with every fault in one of them; `make soak` does `CLUSTER_ROUNDS` of each (20), and writes
-how long the client had to wait for an acknowledgement to `build/cluster-pauses.md`.
+In CI there are two rounds, with most faults in one of them. `make soak` does `CLUSTER_ROUNDS` with all of them (20), from
+`CLUSTER_FIRST_ROUND` (0) on: the number of a round decides its order, so that a long run can be done in pieces. How long the
+client had to wait for an acknowledgement is added to `build/cluster-rounds.jsonl`, round by round, and summed up over all rounds
+there in `build/cluster-pauses.md`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import shutil
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -31,13 +33,14 @@ from tests.e2e.cluster.small_disks import SmallDisk, small_disks
 log = logging.getLogger(__name__)
 
 PAUSES = Path("build/cluster-pauses.md")
+ROUNDS = Path("build/cluster-rounds.jsonl")
 ETCD = 4  # its machine
 MINUTE_S = 60.0
 REFILL_S = 600.0  # a refill leaves most of the time to others, and machines of tests are busy
 ROUNDS_WITHOUT_LONG = 5  # of so many rounds, the last has the faults of a minute
 REQUEST_TIMEOUT_MS = 3_000  # of the client; the default of 30 s would be most of every pause in which no FIN comes
 
-Pauses = dict[str, list[float]]
+Pauses = dict[str, float]
 
 
 class Faults:
@@ -73,6 +76,11 @@ class Faults:
                 "the disk of the active node is 100 times slower": self.slow_active,
                 "the disk of another node is 100 times slower": self.slow_standby,
             }
+        self.of_soak: dict[str, Callable[[], None]] = {
+            "the active node cannot send to another": self.cut_one_way_back,
+            "the active node hears nothing from etcd": self.cut_one_way_from_etcd,
+            "the active node has lost its disk": self.lose_active_disk,
+        }
         self.long: dict[str, Callable[[], None]] = {
             "the active node stands still for a minute": lambda: self._freeze(self._cluster.active(), MINUTE_S),
             "another node stands still for a minute": lambda: self._freeze(self._standby(), MINUTE_S),
@@ -100,6 +108,14 @@ class Faults:
 
     def cut_one_way(self) -> None:
         self._machines.cut_one_way(self._standby(), self._cluster.active())
+        self._last()
+
+    def cut_one_way_back(self) -> None:
+        self._machines.cut_one_way(self._cluster.active(), self._standby())
+        self._last()
+
+    def cut_one_way_from_etcd(self) -> None:
+        self._machines.cut_one_way(ETCD, self._cluster.active())
         self._last()
 
     def cut_from_etcd(self) -> None:
@@ -142,6 +158,9 @@ class Faults:
 
     def lose_disk(self) -> None:
         self._lose_disk(self._standby())
+
+    def lose_active_disk(self) -> None:
+        self._lose_disk(self._cluster.active())
 
     def _lose_disk(self, number: int) -> None:
         self._cluster.kill(number)
@@ -209,11 +228,12 @@ class Faults:
         self._machines.join()
 
 
-def run_rounds(directory: Path, rounds: int, length_s: float, chosen: Callable[[int, str], bool], more: int) -> Pauses:
-    """So many rounds of faults in random order, those that are chosen for each by its number; in each the client also writes so
-    many messages of 1 KiB, which a disk is refilled with. Returns the longest time without an acknowledgement, by fault."""
-    pauses: Pauses = defaultdict(list)
-    random = Random(rounds)
+def run_rounds(
+    directory: Path, rounds: Iterable[int], length_s: float, chosen: Callable[[Faults, int], list[str]], more: int
+) -> Iterator[tuple[int, Pauses, int]]:
+    """Rounds of faults by their numbers, each with those that are chosen for it in an order that its number decides; in each the
+    client also writes so many messages of 1 KiB, which a disk is refilled with. Yields the number of each, the longest time
+    without an acknowledgement by fault, and how many messages were acknowledged so far."""
     with ExitStack() as stack:
         machines = stack.enter_context(running_machines(4))
         disks = stack.enter_context(small_disks([directory / f"n{number}" for number in (1, 2, 3)]))
@@ -221,44 +241,65 @@ def run_rounds(directory: Path, rounds: int, length_s: float, chosen: Callable[[
         writer = Writer(cluster.bootstrap, request_timeout_ms=REQUEST_TIMEOUT_MS)
         faults = Faults(cluster, machines, disks, writer, length_s)
         faults.mend()
-        for number in range(rounds):
+        for number in rounds:
             write_more(cluster.bootstrap, more)
-            names = [name for name in faults.all if chosen(number, name)]
-            if number % ROUNDS_WITHOUT_LONG == ROUNDS_WITHOUT_LONG - 1:
-                names += faults.long
-            random.shuffle(names)
+            names = chosen(faults, number)
+            Random(number).shuffle(names)
+            pauses: Pauses = {}
             for name in names:
                 writer.longest_pause()
                 log.info("%s", name)
-                (faults.all | faults.long)[name]()
+                (faults.all | faults.of_soak | faults.long)[name]()
                 faults.mend()
-                pauses[name].append(writer.longest_pause())
-                log.info("%6.2f s: %s", pauses[name][-1], name)
-            log.info("round %d: %d messages acknowledged, none lost or doubled", number, check_numbers(writer, cluster.bootstrap))
+                pauses[name] = writer.longest_pause()
+                log.info("%6.2f s: %s", pauses[name], name)
+            acknowledged = check_numbers(writer, cluster.bootstrap)
+            log.info("round %d: %d messages acknowledged, none lost or doubled", number, acknowledged)
+            yield number, pauses, acknowledged
         writer.end()
         cluster.active()
         check_numbers(writer, cluster.bootstrap)
-        for number in (1, 2, 3):
-            assert "Traceback" not in cluster.log(number).read_text(encoding="utf-8")
-    return pauses
+        for node in (1, 2, 3):
+            assert "Traceback" not in cluster.log(node).read_text(encoding="utf-8")
 
 
 def test_two_rounds_of_faults_lose_nothing(tmp_path: Path) -> None:
     late = ("node is killed", "restarts", "disk of another")  # in the second round
 
-    def chosen(number: int, name: str) -> bool:
-        return any(words in name for words in late) == bool(number)
+    def chosen(faults: Faults, number: int) -> list[str]:
+        return [name for name in faults.all if any(words in name for words in late) == bool(number)]
 
-    pauses = run_rounds(tmp_path, 2, 2.0, chosen, 0)
-    assert len(pauses) in (13, 17), "with disks of their own, those are filled and slowed down as well"
+    done = [name for _, pauses, _ in run_rounds(tmp_path, range(2), 2.0, chosen, 0) for name in pauses]
+    assert len(done) in (13, 17), "with disks of their own, those are filled and slowed down as well"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_rounds_of_every_fault_lose_nothing(tmp_path: Path) -> None:
-    rounds = int(os.environ.get("CLUSTER_ROUNDS", "20"))
-    pauses = run_rounds(tmp_path, rounds, 10.0, lambda *_: True, 4_000)
+    first = int(os.environ.get("CLUSTER_FIRST_ROUND", "0"))
+    count = int(os.environ.get("CLUSTER_ROUNDS", "20"))
+
+    def chosen(faults: Faults, number: int) -> list[str]:
+        has_long = number % ROUNDS_WITHOUT_LONG == ROUNDS_WITHOUT_LONG - 1
+        return [*faults.all, *faults.of_soak, *(faults.long if has_long else ())]
+
+    ROUNDS.parent.mkdir(exist_ok=True)
+    before = 0
+    for number, pauses, acknowledged in run_rounds(tmp_path, range(first, first + count), 10.0, chosen, 4_000):
+        with ROUNDS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"round": number, "messages": acknowledged - before, "pauses_s": pauses}) + "\n")
+        before = acknowledged
+    _sum_up()
+
+
+def _sum_up() -> None:
+    """The table of all rounds that were done."""
+    rounds = [json.loads(line) for line in ROUNDS.read_text(encoding="utf-8").splitlines()]
+    pauses: dict[str, list[float]] = defaultdict(list)
+    for each in rounds:
+        for name, pause_s in each["pauses_s"].items():
+            pauses[name].append(pause_s)
     lines = ["| fault | rounds | pause, p50 | longest |", "|---|---:|---:|---:|"]
     lines += [f"| {name} | {len(found)} | {median(found):.1f} s | {max(found):.1f} s |" for name, found in pauses.items()]
-    PAUSES.parent.mkdir(exist_ok=True)
+    lines += ["", f"{sum(each['messages'] for each in rounds)} messages in {len(rounds)} rounds"]
     PAUSES.write_text("\n".join(lines) + "\n", encoding="utf-8")
