@@ -95,6 +95,7 @@ class Link:
         self._why_down = f"node {node_id} is not connected yet"
         self._broken: asyncio.Future[None] | None = None
         self._deadlines = DeadlineTimer(self.loop, clock, self._expire)
+        self._next_beat: asyncio.TimerHandle | None = None
         self._pings: dict[int, float] = {}
         self._missed = 0
         self._quiet = 0  # heartbeats since something arrived for the calls in flight
@@ -340,6 +341,8 @@ class Link:
             return
         self._count(heart, calls)
         self._heart = self._calls = self.peer = None
+        if self._next_beat is not None:
+            self._next_beat.cancel()  # the next connections have heartbeats of their own
         if not self._is_closed:
             self._note_down(f"the link to node {self.node_id} at {self.address} broke: {reason}")
         heart.abort(reason)
@@ -383,7 +386,7 @@ class Link:
                 self._ping(calls)
         else:
             self._quiet, self._calls_bytes_in = 0, calls.bytes_in
-        self.loop.call_later(options.heartbeat_interval_s, self._beat)
+        self._next_beat = self.loop.call_later(options.heartbeat_interval_s, self._beat)
 
     def _count(self, heart: Connection, calls: Connection) -> None:
         """Bring the probe up to date: with each heartbeat, not with each call."""

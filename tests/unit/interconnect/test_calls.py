@@ -232,6 +232,21 @@ def test_calls_fail_within_the_heartbeat_timeout_when_a_route_is_cut(way: str) -
 
 
 @simulated
+async def test_a_link_that_was_remade_at_once_has_one_heartbeat(network: SimNetwork) -> None:
+    """Two of them would count each silence twice, and break the link after half of the time."""
+    _, _, link = await pair(network)
+    for _ in range(5):
+        await asyncio.sleep(2.0)  # long enough for the next attempt to come at once
+        network.lose("node-1")
+        await asyncio.sleep(0.2)
+        assert link.is_connected
+    await asyncio.sleep(1.0)
+    before = link.probe.round_trips.count
+    await asyncio.sleep(10.0)
+    assert link.probe.round_trips.count - before == pytest.approx(40, abs=1)
+
+
+@simulated
 async def test_calls_that_waited_in_a_stopped_node_beyond_their_deadline_are_not_run(network: SimNetwork) -> None:
     options = InterconnectOptions(heartbeat_timeout_s=60.0)
     _, second, link = await pair(network, options)
