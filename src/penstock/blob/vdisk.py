@@ -130,7 +130,7 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             await self.seek_room(len(body))
         refusal = self._begin_put(generation, blob_id, body, from_reserve=from_reserve)
         if refusal is not None:
-            return refusal if refusal is not _KNOWN else await self._put_again(blob_id, contiguous(body))
+            return refusal if refusal is not _KNOWN else await self._put_again(generation, blob_id, contiguous(body))
         error = await self.journal.commit()
         if error is not None:
             return self._failure(error)
@@ -157,7 +157,7 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             ]
         for at, (blob_id, body) in enumerate(parts):
             if begun[at] is _KNOWN:
-                begun[at] = await self._put_again(blob_id, contiguous(body))
+                begun[at] = await self._put_again(generation, blob_id, contiguous(body))
         return [reply for reply in begun if reply is not None]
 
     def reply_for(self, error: OSError) -> Reply:
@@ -201,7 +201,7 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
         await self.seek_room_for_replica()
         if self.journal.bytes_appended > self.replica_bytes_max:
             return self._out_of_space()
-        return await self._put_again(blob_id, body)
+        return await self._put_again(generation, blob_id, body, is_replica=True)
 
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
         """Read a range of one part, or with part 0 in the id every part held here, whole."""
@@ -409,7 +409,7 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
         error = await self.journal.commit()
         return _PRESENT if error is None else self._failure(error)
 
-    async def _put_again(self, blob_id: bytes, body: Buffer) -> DiskReply:
+    async def _put_again(self, generation: int, blob_id: bytes, body: Buffer, *, is_replica: bool = False) -> DiskReply:
         """The disk knows something of this blob: flags, another part, or this very part."""
         index = self.index
         channel = index.channel(blob_id[:CHANNEL_KEY_SIZE])
@@ -434,6 +434,10 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             return DiskReply(Status.ERROR, f"{_named(blob_id)} is on VDisk {self.id} but cannot be read now to be compared")
         if channel.refuses(key):
             return DiskReply(Status.ERROR, f"{_named(blob_id)} is below a barrier: it would be garbage at once")
+        # While it was compared, its tablet may have been blocked.
+        refusal = None if is_replica else self._refusal(generation, blob_id[:8], int.from_bytes(key[:4], "big"))
+        if refusal is not None:
+            return refusal
         chunk, offset = self.journal.append(PART, blob_id, body)
         entry = index.add_part(blob_id, chunk, offset)
         self.journal.undo_on_failure(partial(index.take_back, blob_id, entry, before))

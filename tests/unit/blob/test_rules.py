@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 
 import pytest
 
 from penstock.blob import BLOB_SIZE_MAX, MAX_BARRIER, BlobId, Erasure, Reply, Status
+from penstock.blob.channel import place_of
 from penstock.blob.erasure import codec_for
 from penstock.blob.index import DiskIndex
-from penstock.blob.link import CollectRequest
+from penstock.blob.journal import chunk_name
+from penstock.blob.link import CollectRequest, DiskReply
 from penstock.blob.meta import BarrierItem, BlockItem
 from penstock.blob.quorum import group_quorum
+from penstock.blob.record import HEADER_SIZE
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
 KINDS = list(Erasure)
@@ -203,6 +207,29 @@ def test_blocks_only_rise_and_a_rival_is_told_from_a_retry(erasure: Erasure) -> 
         assert (await group.do(group.proxy.discover(1))).blocked_generation == 5
 
     run_group(erasure, scenario)
+
+
+@pytest.mark.parametrize("in_one_call", [False, True])
+def test_a_put_that_was_compared_with_a_damaged_part_while_its_tablet_was_blocked_writes_nothing(in_one_call: bool) -> None:
+    async def scenario(group: SimGroup) -> None:
+        blob_id, data = blob_at(1, 100), payload(100)
+        assert await group.put(blob_id, data) is Status.OK
+        await group.settle()
+        vdisk = group.life.vdisks[0]
+        part_id = next(blob_id.pack_part(part) for part in (1, 2, 3) if vdisk.index.entry_of(blob_id.pack_part(part)))
+        place = place_of(vdisk.index.entry_of(part_id) or 0)
+        group.platters[0].rot(Random(1), chunk_name(place.chunk), place.offset + HEADER_SIZE)
+
+        async def put() -> DiskReply:
+            return (await vdisk.put_all(1, [(part_id, data)]))[0] if in_one_call else await vdisk.put(1, part_id, data)
+
+        async def race() -> tuple[DiskReply, DiskReply]:
+            return await asyncio.gather(put(), vdisk.block(1, BlockItem(TABLET, 1, 7)))
+
+        again, block = await group.do(race())
+        assert (again.status, block.status) == (Status.BLOCKED, Status.OK)
+
+    run_group(Erasure.MIRROR_3, scenario)
 
 
 # Rules 6-9: garbage.
