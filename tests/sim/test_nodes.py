@@ -131,6 +131,29 @@ def test_r3_the_next_vdisk_moves_only_when_the_group_can_do_without_it_and_all_t
     run_mirror(scenario)
 
 
+def test_r3_a_node_whose_vdisk_moves_on_while_it_still_closes_it_follows_to_the_last_place() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        node = world.nodes[C]
+        assert node.process is not None
+        first = world.configuration.moved(2, Seat(D, "new"))
+        second = first.moved(2, Seat(OTHER_CLIENT, "newer"))
+        world.configurations += [first, second]
+
+        async def learn() -> None:
+            node.membership.learn(first)
+            await asyncio.sleep(0)  # it begins to close its VDisk
+            node.membership.learn(second)
+
+        await node.process.call(learn())
+        for other in (A, B, D, OTHER_CLIENT, CLIENT):
+            world.nodes[other].hear(second)
+        await world.wait(lambda: 2 in world.nodes[OTHER_CLIENT].host.vdisks, 10.0, "the VDisk is not open")
+        await world.wait(lambda: world.vdisks()[2].proves_absence, 60.0, "it is not refilled")
+        assert await node.process.call(node.membership.survey()) == {0: True, 1: True, 2: True}
+
+    run_mirror(scenario)
+
+
 def test_r6_a_vdisk_that_was_cut_off_takes_no_command_before_it_has_pulled_from_a_quorum_again() -> None:
     """A node is cut off from its sisters alone, and misses a block. The link to the one that could tell it stays cut."""
 

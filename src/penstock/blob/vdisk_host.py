@@ -154,13 +154,10 @@ class VDiskHost:
                 _ = self.group.spawn(member.vdisk.configure(after), lambda _, wake=wake: wake.set())  # type: ignore[misc]
 
     async def _resettle(self, order: int, *, is_here: bool) -> None:
-        link = self.group.links[order]  # to where the VDisk lives now
         await self.take_out(order)
         if is_here and order in self.hosted:
             await self.put_in(order)
             self._start_keeping(order)
-        else:
-            self.group.links[order] = link
 
     async def _configure(self, vdisk: VDisk) -> bool:
         """Bring the configuration that is stored on a disk and the one that this node knows to the newer of both. Returns False,
@@ -284,6 +281,9 @@ class VDiskHost:
             if self.group.erasure is Erasure.NONE:
                 await member.accept_losses()
             await member.watch_space()  # what was full when the node stopped is so from the first write on
+            if order not in self.hosted:  # by a configuration that came meanwhile
+                await vdisk.close()
+                return
             if self._membership is None:
                 vdisk.set_generation(self.group.generation)  # it may have risen meanwhile
             self._opened.add(order)
@@ -316,7 +316,8 @@ class VDiskHost:
         async with self._opening[order]:
             member = self._members.pop(order, None)
             if member is not None:
-                self.group.links[order] = None
+                if order in self.hosted:
+                    self.group.links[order] = None  # otherwise it leads to where the VDisk lives now
                 await member.stop()
                 await member.vdisk.close()
 
