@@ -36,6 +36,8 @@ RACE_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 2.0)  # how long a command
 OpenVDisk = Callable[[GroupConfig, int], Awaitable[Disk]]
 Answer = TypeVar("Answer", Reply, GetResult, RangeResult, DiscoverResult)
 
+log = logging.getLogger(__name__)
+
 
 class BlobStorage:
     """All groups of this node. Groups are added by configuration or by the controller; a group opens when it is first used."""
