@@ -1,9 +1,11 @@
-"""Several storage groups in a cluster: new topics are spread over them, and a disk is drained without losing a message."""
+"""Several storage groups in a cluster: new topics are spread over them, but not to one with a full disk, and a disk is drained
+without losing a message."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ import pytest
 from penstock.blob import Seat
 from penstock.cli.etcd_options import ask_leader
 from penstock.cli.failure import CommandError
+from penstock.coordination import Coordination
 from penstock.server.cluster.controller import AWAIT_DISK_DRAINED, DRAIN_DISK, MAKE_GROUP, UNDRAIN_DISK
 from penstock.server.cluster.node import ClusterNode
 from tests.e2e.cluster.members import WAIT_S, config, connected, create, read, serving_groups, write
+from tests.e2e.cluster.small_disks import SmallDisk, small_disks
 from tests.e2e.coordination.etcd_process import running_etcd
 
 VALUES = [b"one", b"two"]
@@ -26,7 +30,9 @@ async def until(is_true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_new_topics_are_spread_over_groups_and_a_drained_disk_is_left(tmp_path: Path) -> None:
+def test_new_topics_are_spread_over_groups_but_not_to_a_full_disk_and_a_drained_one_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test() -> None:
         await create(etcd, "many")
         configs = [config(etcd, "many", tmp_path / f"n{number}", f"n{number}", disks=2) for number in (1, 2, 3)]
@@ -44,6 +50,8 @@ def test_new_topics_are_spread_over_groups_and_a_drained_disk_is_left(tmp_path: 
         assert broker is not None
         assert broker.catalog.topic("first").groups == ()
         assert set(broker.catalog.topic("second").groups) == set(serving_groups(operator)), "both groups get tablets"
+        for disk in small:
+            await no_tablet_goes_to_the_group_of_a_full_disk(operator, disk, bootstrap, nodes[0])
 
         left = next(seat for seat in serving_groups(operator)[second].seats if seat.node == 2)
         await drain(left)
@@ -63,6 +71,28 @@ def test_new_topics_are_spread_over_groups_and_a_drained_disk_is_left(tmp_path: 
         for node in nodes:
             await node.stop()
 
+    async def no_tablet_goes_to_the_group_of_a_full_disk(
+        operator: Coordination, disk: SmallDisk, bootstrap: str, node: ClusterNode
+    ) -> None:
+        first, second = sorted(serving_groups(operator))
+        full = next(number for number, group in serving_groups(operator).items() if Seat(2, "disk1") in group.seats)
+        disk.fill()
+        broker = node._member.broker
+        assert broker is not None
+        others = {first, second} - {full}
+
+        async def goes_elsewhere() -> bool:
+            name = f"topic-{next(numbers)}"
+            await asyncio.to_thread(write, bootstrap, name, VALUES, 6)
+            return set(broker.catalog.topic(name).groups) == others
+
+        numbers = count()
+        async with asyncio.timeout(WAIT_S):  # the leader hears of it with its next look at the disks
+            while not await goes_elsewhere():
+                await asyncio.sleep(0.5)
+        assert await goes_elsewhere()
+        disk.make_room()
+
     async def drain(disk: Seat, *, awaits: bool = True) -> None:
         operator = connected(etcd, "many")
         await operator.open()
@@ -74,5 +104,7 @@ def test_new_topics_are_spread_over_groups_and_a_drained_disk_is_left(tmp_path: 
             assert "is drained" in answer
         await operator.close()
 
-    with running_etcd(tmp_path) as etcd:
+    monkeypatch.setattr("penstock.server.cluster.group_rooms.POLL_S", 0.5)
+    (tmp_path / "n2").mkdir()
+    with running_etcd(tmp_path) as etcd, small_disks([tmp_path / "n2" / "disk1"]) as small:
         asyncio.run(test())

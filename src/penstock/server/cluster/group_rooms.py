@@ -69,5 +69,6 @@ class GroupRooms:
 def _room(group: int, partitions: int, report: GroupReport | None) -> GroupRoom:
     if report is None:
         return GroupRoom(group, partitions)
-    free = [vdisk.free for vdisk in report.vdisks if vdisk.free is not None]
+    # A full VDisk takes no messages, though its disk keeps some bytes free for making room.
+    free = [0 if vdisk.state == "full" else vdisk.free for vdisk in report.vdisks if vdisk.free is not None]
     return GroupRoom(group, partitions, min(free, default=None), report.state in ("healthy", "degraded"))
