@@ -126,7 +126,12 @@ class Faults:
         for member in self._cluster.etcd.members:
             member.kill()
         time.sleep(self._length_s)
+        until("no alert says that etcd is away", self._is_etcd_missed)
         self._cluster.etcd.start()
+        until("the alert about etcd stays", lambda: not self._is_etcd_missed())
+
+    def _is_etcd_missed(self) -> bool:
+        return 'penstock_alerts{code="etcd_away"' in self._cluster.metrics(self._cluster.active())
 
     def kill_etcd_leader(self) -> None:
         leader = self._cluster.etcd.leader()
