@@ -56,6 +56,10 @@ class Interconnect:
         What was sent last before that may be lost."""
         self._watchers.append(watcher)
 
+    def unwatch(self, watcher: Callable[[int, bool], None]) -> None:
+        """Call a function no more."""
+        self._watchers.remove(watcher)
+
     def link(self, node_id: int, address: str) -> Link:
         """The link to a node; it connects by itself. An address that differs from the one it has is where the node is now."""
         link = self.links.get(node_id)

@@ -196,13 +196,15 @@ class ClusterGroups:
             VDiskService(self._interconnect.service, group, order, lambda order=order: host.vdisks.get(order))  # type: ignore[misc]
             for order in range(len(configuration.seats))
         ]
+        # From the beginning: a link that breaks while disks are opened and synced must not go unnoticed.
+        self._interconnect.watch(host.note_link)
         try:
             await host.start()
         except BaseException:
+            self._interconnect.unwatch(host.note_link)
             for service in services:
                 service.close()
             raise
-        self._interconnect.watch(host.note_link)
         self.memberships[group], self.hosts[group] = membership, host
         self._storage.adopt(group_config(membership.configuration, self._node_id, self._disks), host)
         log.info("group %08x is open: %s, %d VDisks here", group, configuration.erasure.value, len(host.hosted))
