@@ -39,8 +39,9 @@ class KeptTablets:
         if self.nodes().get(tablet_id) != node_id:
             await self._write({tablet_id: node_id})
 
-    async def drop(self, tablet_ids: Sequence[int]) -> None:
-        """Let tablets move again. NotLeaderError unless this node leads."""
+    async def keep_only(self, is_kept: Callable[[int, int], bool]) -> None:
+        """Let all tablets move again but those for which this is True, given tablet and node. NotLeaderError unless it leads."""
+        tablet_ids = [tablet_id for tablet_id, node_id in self.nodes().items() if not is_kept(tablet_id, node_id)]
         for begin in range(0, len(tablet_ids), DROPS_PER_TRANSACTION):
             await self._write(dict.fromkeys(tablet_ids[begin : begin + DROPS_PER_TRANSACTION]))
 

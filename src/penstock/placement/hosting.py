@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
@@ -15,15 +15,15 @@ RELEASE_S: Final = 10.0
 
 
 class Hosting:
-    """What runs where, as far as nodes have told, and the calls that change it."""
+    """What runs where, as far as nodes have told, and the calls that change it. `loads` are what was known of tablets before."""
 
-    def __init__(self, nodes: NodeTablets) -> None:
+    def __init__(self, nodes: NodeTablets, loads: Mapping[int, float]) -> None:
         self._nodes = nodes
         self._states: dict[int, dict[int, TabletState]] = {}  # of nodes that answered last time
         self._limits: dict[int, asyncio.Semaphore] = {}
         self.asked: dict[int, int] = {}  # nodes that are being asked to host, by tablet
         self._changes: dict[int, int] = {}  # calls to each node so far
-        self._loads: dict[int, float] = {}  # of tablets, as their owners told last; a lost node's are what its tablets are worth
+        self._loads = dict(loads)  # as the owners of tablets told last; a lost node's are what its tablets are worth
 
     def state(self, node_id: int | None, tablet_id: int) -> TabletState | None:
         """A tablet as a node hosts it; None if it does not, or has not told."""

@@ -38,16 +38,24 @@ PLACE_S: Final = 10.0
 
 
 class Placement:
-    """Places tablets while this node leads: start `run` when the broker serves, and cancel it before that stops."""
+    """Places tablets while this node leads: start `run` when the broker serves, and cancel it before that stops. `loads` are
+    bytes a second of tablets, as this node heard of them before."""
 
     def __init__(
-        self, coordination: Coordination, peers: Reachability, nodes: NodeTablets, inventory: Inventory, clock: Clock
+        self,
+        coordination: Coordination,
+        peers: Reachability,
+        nodes: NodeTablets,
+        inventory: Inventory,
+        clock: Clock,
+        *,
+        loads: Mapping[int, float] | None = None,
     ) -> None:
         self._coordination = coordination
         self._peers = peers
         self._inventory = inventory
         self._clock = clock
-        self._hosting = Hosting(nodes)
+        self._hosting = Hosting(nodes, loads or {})
         self._owners = Owners(coordination)
         self.probe = PlacementProbe()
         self._node_health = NodeHealth(clock.monotonic())
@@ -98,10 +106,6 @@ class Placement:
     def _may_decide(self) -> bool:
         return self._coordination.leadership is not None and self._coordination.status.is_usable
 
-    @property
-    def _is_maintained(self) -> bool:
-        return self._coordination.is_maintained
-
     async def _look(self, now: float) -> bool:
         """Look at all nodes; whether there is something to do at once."""
         coordination, peers = self._coordination, self._peers
@@ -123,7 +127,7 @@ class Placement:
                 is_connected=peers.is_connected(node_id),
                 is_given_up=node_id in given_up,
             )
-            is_leaving = node_id in members and members[node_id].is_leaving and not self._is_maintained
+            is_leaving = node_id in members and members[node_id].is_leaving and not self._coordination.is_maintained
             self._nodes[node_id] = self._node_health.view(node_id, now, is_draining=node.is_draining or is_leaving)
         self._node_health.forget(set(known))
         self._note_lost(before, now)
@@ -164,7 +168,7 @@ class Placement:
             list(self._nodes.values()),
             self._views(owners, listed, now),
             moves_max=max(0, MOVES_AT_ONCE - len(self._moving)),
-            is_maintained=self._is_maintained,
+            is_maintained=self._coordination.is_maintained,
         )
         self._homeless = decided.homeless
         await self._take_over(decided.takeovers, now)
@@ -181,14 +185,9 @@ class Placement:
 
     async def _drop_kept(self, existing: set[int]) -> None:
         """Tablets that were deleted, or that another node owns since theirs was drained or lost, are kept nowhere any more."""
-        owners = await self._owners.read()
-        kept = self._coordination.kept.nodes().items()
-        await self._coordination.kept.drop(
-            [
-                tablet_id
-                for tablet_id, node_id in kept
-                if tablet_id not in existing or (owners.owner_of(tablet_id) != node_id and tablet_id not in self._moving)
-            ]
+        owner_of, moving = (await self._owners.read()).owner_of, self._moving
+        await self._coordination.kept.keep_only(
+            lambda tablet_id, node_id: tablet_id in existing and (owner_of(tablet_id) == node_id or tablet_id in moving)
         )
 
     async def _leave_if_drained(self) -> None:
@@ -495,5 +494,6 @@ class Placement:
 
     def troubles(self) -> list[str]:
         """What an operator should know: lost nodes that still own tablets, and tablets that do not run."""
-        down = self._tablet_health.down(self._clock.monotonic(), DOWN_S)
-        return troubles_of(self._nodes, self.tablets(), self._homeless, sorted(down), is_maintained=self._is_maintained)
+        down = sorted(self._tablet_health.down(self._clock.monotonic(), DOWN_S))
+        is_maintained = self._coordination.is_maintained
+        return troubles_of(self._nodes, self.tablets(), self._homeless, down, is_maintained=is_maintained)

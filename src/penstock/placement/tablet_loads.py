@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import nlargest
 from math import exp
 from typing import Final
 
@@ -33,3 +34,8 @@ class TabletLoads:
     def rate(self, tablet_id: int) -> float:
         """Bytes a second; 0 if it was not seen for long enough."""
         return self._rates.get(tablet_id, 0.0)
+
+    def busiest(self, count: int) -> dict[int, float]:
+        """Bytes a second of the busiest tablets; those without any load are left out."""
+        busy = ((tablet_id, rate) for tablet_id, rate in self._rates.items() if rate > 0)
+        return dict(nlargest(count, busy, key=lambda item: item[1]))

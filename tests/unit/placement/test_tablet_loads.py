@@ -37,3 +37,11 @@ def test_a_tablet_that_is_new_here_has_no_load_yet() -> None:
     loads.update(0.0, {})
     loads.update(1.0, {1: 5_000_000})
     assert loads.rate(1) == 0.0
+
+
+def test_the_busiest_are_told_first_and_idle_ones_are_left_out() -> None:
+    loads = TabletLoads()
+    for second in range(20):
+        loads.update(float(second), {1: 10 * second, 2: 1000 * second, 3: 5, 4: 100 * second})
+    assert list(loads.busiest(10)) == [2, 4, 1]
+    assert list(loads.busiest(2)) == [2, 4]

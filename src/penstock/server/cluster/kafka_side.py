@@ -25,6 +25,7 @@ class KafkaSide:
         interconnect: Interconnect,
         tablets: Tablets,
         *,
+        loads: Callable[[], dict[int, float]],
         link_to: Callable[[int], Link],
         in_step: InStep,
         rack: str,
@@ -36,11 +37,21 @@ class KafkaSide:
         self._in_step = in_step
         self._rack = rack
         self._serving = ServingTablets(
-            node_id, interconnect, link_to, own=tablets.generations, random=random, on_change=self._changed
+            node_id,
+            interconnect,
+            link_to,
+            own=tablets.generations,
+            own_loads=loads,
+            random=random,
+            on_change=self._changed,
         )
         self._service = ForwardService(interconnect)
         self._forwarder = LeaderForwarder(node_id, self._leader, link_to)
         self.view = self._new_view(None, is_leading=False)
+
+    def loads_elsewhere(self) -> dict[int, float]:
+        """Bytes a second of tablets of other nodes, also of those that were lost."""
+        return self._serving.loads()
 
     def start(self) -> None:
         """Follow the other nodes, and tell them of the tablets here."""

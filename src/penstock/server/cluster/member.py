@@ -107,6 +107,7 @@ class ClusterMember:
             self._coordination,
             self._interconnect,
             self.tablets,
+            loads=self._service.loads,
             link_to=self._peers.link,
             in_step=in_step,
             rack=self._config.rack or "",
@@ -149,7 +150,8 @@ class ClusterMember:
     ) -> None:
         """Start the broker with its listeners in `host`, on the tablets that run here. Whatever is started is stopped with it."""
         inventory = CatalogInventory(self._coordination, lambda: host.broker, self._options.group, self._own_group)
-        placement = self.placement = Placement(self._coordination, self._peers, self.client, inventory, self._clock)
+        loads = self.kafka.loads_elsewhere()
+        placement = self.placement = Placement(self._coordination, self._peers, self.client, inventory, self._clock, loads=loads)
         rooms = GroupRooms(
             self._coordination,
             self.client,

@@ -1,7 +1,8 @@
 """Which tablets serve on which node, with their generations: every node tells every other one as soon as that changes.
 
 So any node can tell clients who leads a partition and in which epoch. A node asks each of the others what serves there, and is
-answered when that differs from what it knows; the answer to what was the same for a while is that it still is.
+answered when that differs from what it knows; the answer to what was the same for a while is that it still is. Each answer also
+tells how busy the tablets are: a node that begins to lead has to know that of the tablets of the one that led before.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ REPLY_BYTES: Final = 2 << 20  # some hundred thousand tablets
 class _Serving(msgspec.Struct, frozen=True, array_like=True):
     version: int
     generations: dict[int, int] | None  # None: as the asker knows them
+    loads: dict[int, float] = {}  # of the busiest tablets, in bytes a second
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -35,7 +37,8 @@ _decode = msgspec.msgpack.Decoder(_Serving).decode
 
 
 class ServingTablets:
-    """The tablets of all nodes. `own` returns those of this node; call `changed` whenever they are others."""
+    """The tablets of all nodes. `own` returns those of this node, and `own_loads` how busy they are; call `changed` whenever they
+    are others."""
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class ServingTablets:
         link_to: Callable[[int], Link],
         *,
         own: Callable[[], Mapping[int, int]],
+        own_loads: Callable[[], dict[int, float]],
         random: Random,
         on_change: Callable[[], None],
     ) -> None:
@@ -51,6 +55,8 @@ class ServingTablets:
         self._node_id = node_id
         self._link_to = link_to
         self._own = own
+        self._own_loads = own_loads
+        self._loads: dict[int, dict[int, float]] = {}  # by node, also of nodes that are gone: others take their tablets over
         self._on_change = on_change
         self._version = random.getrandbits(62)  # another one after a restart
         self._changing = asyncio.Event()
@@ -62,6 +68,10 @@ class ServingTablets:
         self._version += 1
         self._changing.set()
         self._changing = asyncio.Event()
+
+    def loads(self) -> dict[int, float]:
+        """Bytes a second of the tablets of other nodes, as each told last."""
+        return {tablet_id: load for loads in self._loads.values() for tablet_id, load in loads.items()}
 
     def follow(self, nodes: Iterable[int]) -> None:
         """Ask these nodes from now on, and forget others."""
@@ -90,6 +100,7 @@ class ServingTablets:
                 continue
             serving = _decode(reply.body)
             known = serving.version
+            self._loads[node_id] = serving.loads
             if serving.generations is not None:
                 self.elsewhere[node_id] = serving.generations
                 self._on_change()
@@ -103,4 +114,4 @@ class ServingTablets:
                     await self._changing.wait()
                     await asyncio.sleep(GATHER_S)
         generations = None if known == self._version else dict(self._own())
-        return (_encode(_Serving(self._version, generations)),)
+        return (_encode(_Serving(self._version, generations, self._own_loads())),)

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 TABLETS_DESTINATION: Final = 4
 UNKNOWN_S: Final = 5.0  # how long an order waits for the catalog of this node to know its tablet
 LOOK_S: Final = 0.02
+LOADS_TOLD: Final = 1000  # to other nodes: the order in which more tablets than these start matters little
 
 encode: Final = msgspec.msgpack.encode
 
@@ -142,6 +143,10 @@ class TabletService:
         """All tablets that are hosted here, with their load since they were asked for last."""
         self._loads.update(asyncio.get_running_loop().time(), self._tablets.traffic())
         return [TabletState(*state, self._loads.rate(state.tablet)) for state in self._tablets.states()]
+
+    def loads(self) -> dict[int, float]:
+        """Bytes a second of the busiest tablets that are hosted here, as the leader heard of them last."""
+        return self._loads.busiest(LOADS_TOLD)
 
     def statuses(self) -> list[PartitionStatus]:
         """All partitions that are served here."""
