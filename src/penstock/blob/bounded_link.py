@@ -77,6 +77,10 @@ class BoundedLink:
         """See DiskLink. The files of another node cannot be sent from here."""
         return None
 
+    def part_at_hand(self, generation: int, blob_id: bytes) -> Buffer | None:
+        """See DiskLink. Another node is always waited for."""
+        return None
+
     async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """See DiskLink."""
         return await self._call(generation, self._carrier.block(generation, item, history), _no_reply)

@@ -58,6 +58,11 @@ def place_of(entry: Entry) -> Place:
     )
 
 
+def entry_bound(place: tuple[int, int]) -> Entry:
+    """A number above the entries of all parts before a place (chunk and offset), and not above any other."""
+    return place[0] << CHUNK_SHIFT | place[1] << OFFSET_SHIFT
+
+
 def size_part_of(entry: Entry) -> int:
     """The last field of the part's blob id."""
     return entry >> SIZE_PART_SHIFT & _U32

@@ -77,6 +77,10 @@ class Disk(Protocol):
         """Bytes of a range; fewer if the file ends before it does."""
         ...
 
+    def read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
+        """The same bytes if they can be had without waiting; None if `read` must fetch them. Fails as that does."""
+        ...
+
     async def delete(self, name: str) -> None:
         """Delete a file. Deleting one that does not exist is not an error."""
         ...

@@ -16,6 +16,7 @@ from penstock.blob.channel import (
     SIZE_PART_SHIFT,
     Channel,
     Entry,
+    entry_bound,
     has_part,
     make_entry,
     place_of,
@@ -181,8 +182,9 @@ class DiskIndex:
         listed: list[IndexedBlob] = []
         if channel is None:
             return listed
+        bound = entry_bound(durable)
         for key in channel.keys(begin, end, reverse=reverse):
-            entries = [entry for entry in channel.wanted(key) if has_part(entry) and place_of(entry)[:2] < durable]
+            entries = [entry for entry in channel.wanted(key) if entry < bound and has_part(entry)]
             if entries:
                 listed.append(_listed(key, entries))
                 if len(listed) == limit:
@@ -375,13 +377,14 @@ class DiskIndex:
 
 def _listed(key: bytes, entries: list[Entry]) -> IndexedBlob:
     parts = damaged = 0
+    size = size_part_of(entries[0]) >> 4
     for entry in entries:
         bit = 1 << (entry >> SIZE_PART_SHIFT & 0xF) - 1
         if entry & DAMAGED:
             damaged |= bit
         else:
             parts |= bit
-    return IndexedBlob(key, place_of(entries[0]).size, parts, damaged)
+    return IndexedBlob(key, size, parts, damaged)
 
 
 def _same_part(one: Entry, other: Entry) -> bool:

@@ -142,6 +142,10 @@ class DiskLink(Protocol):
         """A range of a part that is there and durable, as a piece of its file."""
         ...
 
+    def part_at_hand(self, generation: int, blob_id: bytes) -> Buffer | None:
+        """A whole part that is there, durable and sound, if it can be had without waiting; None if `get` must fetch it."""
+        ...
+
     async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """Raise the blocked generation of a tablet to `item.generation`, and take its channel history if that is newer."""
         ...

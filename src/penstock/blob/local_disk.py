@@ -212,7 +212,7 @@ class LocalDisk:
         return as_disk_error(error, str(self._path))
 
     async def read(self, name: str, offset: int, length: int) -> bytes:
-        if length <= AT_HAND_BYTES and (found := self._read_at_hand(name, offset, length)) is not None:
+        if (found := self.read_at_hand(name, offset, length)) is not None:
             return found
         return await self._readers.submit(partial(self._read, name, offset, length))
 
@@ -347,9 +347,9 @@ class LocalDisk:
             got += len(data)
         return b"".join(pieces)
 
-    def _read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
-        """The bytes if the system has them in memory, so that no thread is needed to wait for them; None if not all of them."""
-        if not self._can_ask_at_hand or name not in self._open:
+    def read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
+        """See Disk: the bytes if the system has them in memory, so that no thread is needed to wait for them."""
+        if length > AT_HAND_BYTES or not self._can_ask_at_hand or name not in self._open:
             return None  # to open a file may take as long as to read it
         buffer = bytearray(length)
         try:

@@ -66,15 +66,28 @@ async def read_part(disk: Disk, place: Place, stored: int, offset: int, length: 
     """A range of a part of `stored` bytes; None if what lies there is not what was written."""
     if stored > BLOCK_SIZE and length <= stored // 2:
         return await _read_blocks(disk, place, stored, offset, length)
-    raw = memoryview(await disk.read(chunk_name(place.chunk), place.offset, record_size(stored)))
+    body = _sound_body(await disk.read(chunk_name(place.chunk), place.offset, record_size(stored)), place, stored)
+    return body if body is None or length == stored else body[offset : offset + length]
+
+
+def read_part_at_hand(disk: Disk, place: Place, stored: int) -> Buffer | None:
+    """A whole part of `stored` bytes, if the disk has it in memory; None if not, or if it is not what was written."""
+    try:
+        raw = disk.read_at_hand(chunk_name(place.chunk), place.offset, record_size(stored))
+    except OSError:
+        return None
+    return None if raw is None else _sound_body(raw, place, stored)
+
+
+def _sound_body(record: bytes, place: Place, stored: int) -> memoryview | None:
+    """The body of a record, which lies at a place; None if it is not what was written there."""
+    raw = memoryview(record)
     header = decode_header(raw, place.chunk, place.offset)
     if header is None or header.length != stored:
         return None
     begin = HEADER_SIZE + table_size(stored)
     body = raw[begin:]
-    if not body_is_sound(header, raw[HEADER_SIZE:begin], body):
-        return None
-    return body if length == stored else body[offset : offset + length]
+    return body if body_is_sound(header, raw[HEADER_SIZE:begin], body) else None
 
 
 async def _read_blocks(disk: Disk, place: Place, stored: int, offset: int, length: int) -> Buffer | None:

@@ -102,6 +102,10 @@ class InterconnectCarrier:
         """See DiskLink. The files of another node cannot be sent from here."""
         return None
 
+    def part_at_hand(self, generation: int, blob_id: bytes) -> Buffer | None:
+        """See DiskLink. Another node is always waited for."""
+        return None
+
     async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:
         """See DiskLink."""
         return await self._blocks.ask(generation, (item, history))

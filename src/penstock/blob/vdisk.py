@@ -14,7 +14,7 @@ from random import Random
 
 from penstock.blob import quorum
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE, BlobId
-from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, place_of
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, entry_bound, place_of, size_part_of
 from penstock.blob.chunk_ends import ChunkEnds
 from penstock.blob.disk import Buffer, Disk, FilePiece
 from penstock.blob.disk_room import NO_LIMIT, DiskRoom
@@ -36,7 +36,7 @@ from penstock.blob.meta import (
 )
 from penstock.blob.options import VDiskOptions
 from penstock.blob.part_intake import PART, PartIntake, place_part
-from penstock.blob.part_reader import part_id_of, part_piece, read_stored
+from penstock.blob.part_reader import part_id_of, part_piece, read_part_at_hand, read_stored
 from penstock.blob.record import NO_ID, RecordKind
 from penstock.blob.recovery import Recovery, recover
 from penstock.blob.sister_sync import SisterSync
@@ -246,6 +246,17 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             place = place_of(entry)
             if place.size << 4 | place.part == wanted and not place.damaged and place[:2] < self.journal.durable:
                 return part_piece(self.disk, place, self.index.part_size(place.size), offset, length)
+        return None
+
+    def part_at_hand(self, generation: int, blob_id: bytes) -> Buffer | None:
+        """A whole part that is here, durable and sound, if its bytes are in memory; None if `get` must fetch it."""
+        channel = self.index.channels.get(blob_id[:CHANNEL_KEY_SIZE])
+        if channel is None or generation != self.id.generation or self.closed or self.index.state == DiskState.FRESH:
+            return None
+        size_part, bound = int.from_bytes(blob_id[PREFIX_SIZE:], "big"), entry_bound(self.journal.durable)
+        for entry in channel.wanted(blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]):
+            if size_part_of(entry) == size_part and not entry & DAMAGED and entry < bound:
+                return read_part_at_hand(self.disk, place_of(entry), self.index.part_size(size_part >> 4))
         return None
 
     async def block(self, generation: int, item: BlockItem, history: HistoryItem | None = None) -> DiskReply:

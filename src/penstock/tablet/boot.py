@@ -118,16 +118,17 @@ async def _read_log(storage: TabletStorage) -> _LogTail:
         covered = (0, 0) if tail.mark is None else tail.mark.taken_at
         wanted = [blob for blob in blobs[begin : begin + count] if (blob.generation, blob.step) > covered]
         begin, count = begin + count, min(2 * count, ENTRIES_AT_ONCE)
-        entries = await asyncio.gather(*(_read_entry(storage, blob) for blob in wanted))
-        for blob, entry in zip(wanted, entries, strict=True):
+        results = await storage.get_many(wanted) if wanted else ()
+        await asyncio.sleep(0)  # what is in memory is read without waiting: others get their turn
+        for blob, result in zip(wanted, results, strict=True):
+            entry = _entry_of(storage, blob, result)
             if entry is not None:
                 tail.prepend((blob.generation, blob.step), entry)
     return tail
 
 
-async def _read_entry(storage: TabletStorage, blob: BlobId) -> LogEntry | str | None:
+def _entry_of(storage: TabletStorage, blob: BlobId, result: GetResult) -> LogEntry | str | None:
     """An entry, or a sentence that says why it is lost; None if it was never written. UnavailableError if that is not known."""
-    result = await storage.get(blob)
     if result.status is Status.OK:
         try:
             return decode_entry(result.data, (blob.generation, blob.step))
@@ -146,7 +147,7 @@ def _is_lost(storage: TabletStorage, blob: BlobId, result: GetResult) -> bool:
 
 async def _load_pages(storage: TabletStorage, mark: SnapshotMark, state: BootState) -> None:
     state.barrier = mark.barrier
-    pages = await asyncio.gather(*(storage.get(page) for page in mark.pages))
+    pages = await storage.get_many(mark.pages) if mark.pages else ()
     for page, result in zip(mark.pages, pages, strict=True):
         if result.status is Status.NODATA or result.damaged:
             state.losses.append(f"snapshot page {page} is {'damaged' if result.damaged else 'not there'}")

@@ -238,6 +238,10 @@ class RemoteStorage(TabletStorage):
         reply = await self._ask(lambda real: real.get(blob_id, offset, length, deadline_s=deadline_s))
         return reply or GetResult(Status.ERROR, b"", "no answer")
 
+    async def get_many(self, blobs: Sequence[BlobId]) -> list[GetResult]:
+        reply = await self._ask(lambda real: real.get_many(blobs))
+        return reply or [GetResult(Status.ERROR, b"", "no answer")] * len(blobs)
+
     async def collect_garbage(
         self,
         channel: int,

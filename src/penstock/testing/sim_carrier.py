@@ -56,6 +56,9 @@ class SimCarrier:
     def piece(self, *_: object) -> None:
         """No file of another node can be sent from here."""
 
+    def part_at_hand(self, *_: object) -> None:
+        """Another node is always waited for."""
+
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **kwargs: Any) -> Any:
             await self._travel(self._there)

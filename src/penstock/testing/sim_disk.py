@@ -255,11 +255,7 @@ class SimDisk:
 
     def flush_at_once(self, name: str) -> bool:
         """Sometimes, while nothing is wrong with the disk, as a quick disk does."""
-        self._require_open()
-        faults = self.faults
-        is_quick = not (faults.broken or faults.hung or faults.gone or self._overdue or faults.error_rate.get("flush"))
-        is_quick = is_quick and faults.throughput is None
-        if not is_quick or not self._at_once_rate or self._random.random() >= self._at_once_rate:
+        if not self._is_quick("flush") or self._random.random() >= self._at_once_rate:
             return False
         queue = self._queues.get(name) or _Queue()
         if queue.flushing is not None:
@@ -277,6 +273,12 @@ class SimDisk:
         if offset < 0 or length < 0:
             raise ValueError(f"a range cannot start at {offset} with length {length}")
         return await self._perform("read", lambda: self._read(name, offset, length), size=length)
+
+    def read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
+        """Sometimes, while nothing is wrong with the disk."""
+        if not self._is_quick("read") or self._random.random() >= self._at_once_rate:
+            return None
+        return self._read(name, offset, length)
 
     async def delete(self, name: str) -> None:
         self._require_open()
@@ -402,6 +404,13 @@ class SimDisk:
         rate = self.faults.error_rate.get(operation, 0.0)
         if self.faults.broken or (rate and self._random.random() < rate):
             raise OSError(errno.EIO, f"injected fault in {operation}")
+
+    def _is_quick(self, operation: Operation) -> bool:
+        """Whether an operation may be done at once: nothing is wrong with the disk."""
+        self._require_open()
+        faults = self.faults
+        is_wrong = faults.broken or faults.hung or faults.gone or self._overdue or faults.error_rate.get(operation)
+        return bool(self._at_once_rate) and not is_wrong and faults.throughput is None
 
     def _require_open(self) -> None:
         if self._state == "crashed":
