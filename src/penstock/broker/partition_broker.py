@@ -162,15 +162,20 @@ class PartitionBroker:
 
     async def host(self, tablets: Mapping[int, Topic], *, are_new: bool = False) -> None:
         """Run tablets of topics here, a limited number at a time. Those of a new topic have no state to read."""
+        starts = self.starts(tablets, are_new=are_new)
+        at_once = NEW_STARTS_AT_ONCE if are_new else STARTS_AT_ONCE
+        for begin in range(0, len(starts), at_once):
+            await asyncio.gather(*starts[begin : begin + at_once])
+
+    def starts(self, tablets: Mapping[int, Topic], *, are_new: bool = False) -> list[Coroutine[Any, Any, None]]:
+        """What runs each of these tablets here: see `Tablets.host`."""
         parts = {topic.id: (topic.by_tablet(), topic.config.for_partition()) for topic in tablets.values()}
         starts: list[Coroutine[Any, Any, None]] = []
         for tablet_id, topic in tablets.items():
             numbers, config = parts[topic.id]
             group = topic.group_of(tablet_id)
             starts.append(self.tablets.host(tablet_id, numbers[tablet_id], config, group, is_new=are_new))
-        at_once = NEW_STARTS_AT_ONCE if are_new else STARTS_AT_ONCE
-        for begin in range(0, len(starts), at_once):
-            await asyncio.gather(*starts[begin : begin + at_once])
+        return starts
 
     def apply(self, topics: list[Topic]) -> None:
         """Apply the configuration of topics to their partitions that are here."""

@@ -114,16 +114,17 @@ class TabletService:
     async def host(self, orders: Sequence[HostOrder], timeout_s: float) -> list[TabletState]:
         """Host tablets; their states after the first attempt to boot each, or when the time is up."""
         deadline = asyncio.get_running_loop().time() + timeout_s
-        known: dict[int, tuple[HostOrder, Topic]] = {}
+        known: dict[bool, dict[int, Topic]] = {}  # by whether they are new
         for order in orders:
             topic = await self._topic_of(order.tablet_id, min(timeout_s, UNKNOWN_S))
             if topic is not None and not topic.deleting:
-                known[order.tablet_id] = (order, topic)
+                known.setdefault(order.is_new, {})[order.tablet_id] = topic
         broker = self.broker
         work = [
-            asyncio.create_task(broker.host({tablet_id: topic}, are_new=order.is_new))
-            for tablet_id, (order, topic) in known.items()
+            asyncio.create_task(start)
+            for are_new, tablets in known.items()
             if broker is not None
+            for start in broker.starts(tablets, are_new=are_new)
         ]
         if work:
             # Those that are not done go on: a boot must not be stopped midway.
