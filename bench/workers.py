@@ -1,24 +1,32 @@
-"""Synchronous producers against one worker and against two, in turns in one run."""
+"""Synchronous producers against one worker and against two, in turns in one run.
+
+The producers take processor time as well, from the same cores. So beside the rates stands what a message costs the workers and
+the producers, and `cores busy`: with two workers there is no more to be had when all cores are.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.kafka_peer.raw_load import Crowd
 from bench.kafka_peer.wires import KafkaProduce, Wire
-from bench.measure import Row, Setting, quartiles
+from bench.measure import Row, Setting, limit_row, quartiles
+from bench.process_cpu import tree_cpu_s
 
 PRODUCERS = 64
 PARTITIONS = 64
@@ -27,41 +35,74 @@ WINDOW_S = 2.0
 CREATE_S = 60.0
 STOP_S = 60.0
 GOAL = 1.5  # on two cores, which the load generator shares with the workers
+CPU_GOAL = 1.1
+
+
+class Side(NamedTuple):
+    """A node with its workers, and the producers that write to it."""
+
+    pid: int
+    crowds: list[Crowd]
+
+
+class Window(NamedTuple):
+    """Messages a second, and what one cost the workers and the producers, in seconds of processor time."""
+
+    rate: float
+    workers_s: float
+    producers_s: float
+
+    @property
+    def cores_busy(self) -> float:
+        """Of those that the machine has."""
+        return self.rate * (self.workers_s + self.producers_s)
 
 
 async def rows(setting: Setting) -> list[Row]:
     """1 KiB messages, each producer waiting for its acknowledgement, on connections to the leaders of their partitions."""
-    return [await _compared(setting, durability) for durability in ("os", "fsync")]
+    return [row for durability in ("os", "fsync") for row in await _compared(setting, durability)]
 
 
-async def _compared(setting: Setting, durability: str) -> Row:
-    rates: dict[int, list[float]] = {1: [], 2: []}
+async def _compared(setting: Setting, durability: str) -> list[Row]:
+    windows: dict[int, list[Window]] = {1: [], 2: []}
     directory = setting.directory(f"workers-{durability}")
-    with _node(directory, 1, durability) as one, _node(directory, 2, durability) as two:
-        sides = {1: await _connected(one), 2: await _connected(two)}
+    with _node(directory, 1, durability) as (pid, one), _node(directory, 2, durability) as (pid_of_two, two):
+        sides = {1: Side(pid, await _connected(one)), 2: Side(pid_of_two, await _connected(two))}
         for number in range(setting.rounds(15) + 1):
             for workers in (1, 2) if number % 2 else (2, 1):
-                rate = await _rate(sides[workers])
+                window = await _measure(sides[workers])
                 if number:
-                    rates[workers].append(rate)
-        for crowd in (*sides[1], *sides[2]):
+                    windows[workers].append(window)
+        for crowd in (*sides[1].crowds, *sides[2].crowds):
             crowd.close()
-    ratios = [several / alone for alone, several in zip(rates[1], rates[2], strict=True)]
+    pairs = list(zip(windows[1], windows[2], strict=True))
+    ratios = [several.rate / alone.rate for alone, several in pairs]
     name = f"{PRODUCERS} synchronous producers, 2 workers over 1, {durability}"
-    ours, beside = f"{median(rates[2]):,.0f}/s", f"1 worker {median(rates[1]):,.0f}/s"
-    return Row(name, ours, beside, median(ratios), "x", GOAL, True, *quartiles(ratios))
+    ours, beside = (f"{workers} worker{'s' * (workers > 1)} {_told(windows[workers])}" for workers in (2, 1))
+    costs = [several.workers_s / alone.workers_s for alone, several in pairs]
+    return [
+        Row(name, ours, beside, median(ratios), "x", GOAL, True, *quartiles(ratios)),
+        limit_row(f"{name}: CPU of the workers a message", costs, unit="x", goal=CPU_GOAL),
+    ]
+
+
+def _told(windows: list[Window]) -> str:
+    rate, workers_s, producers_s = (median(values) for values in zip(*windows, strict=True))
+    busy = median(window.cores_busy for window in windows)
+    costs = f"{1e6 * workers_s:.0f} us of workers and {1e6 * producers_s:.0f} us of producers"
+    return f"{rate:,.0f}/s, {costs} a message, {busy:.2f} of {os.cpu_count()} cores busy"
 
 
 @contextmanager
-def _node(directory: Path, workers: int, durability: str) -> Iterator[str]:
-    """`penstock up` with so many workers; where its Kafka listener is."""
+def _node(directory: Path, workers: int, durability: str) -> Iterator[tuple[int, str]]:
+    """`penstock up` with so many workers; its process, and where its Kafka listener is."""
     options = ["--data-dir", str(directory / str(workers)), "--kafka-port", "0", "--http-port", "none"]
     options += ["--workers", str(workers), "--durability", durability, "--log-level", "error"]
     process = subprocess.Popen([sys.executable, "-m", "penstock.cli.main", "up", "-o", "json", *options], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         listener = json.loads(process.stdout.readline())["listeners"]["kafka"]
-        yield f"{listener['host']}:{listener['port']}"
+        yield process.pid, f"{listener['host']}:{listener['port']}"
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STOP_S)
@@ -91,7 +132,12 @@ def _leaders(bootstrap: str) -> dict[int, str]:
     return {number: brokers[partition.leader] for number, partition in metadata.topics[TOPIC].partitions.items()}
 
 
-async def _rate(crowds: list[Crowd]) -> float:
-    """Messages a second of all of them in one window."""
-    measured = await asyncio.gather(*(crowd.work(WINDOW_S, None) for crowd in crowds))
-    return sum(found["rate"] for found in measured)
+async def _measure(side: Side) -> Window:
+    """All producers of a side in one window."""
+    began, workers_s, producers_s = time.perf_counter(), tree_cpu_s(side.pid), time.process_time()
+    measured = await asyncio.gather(*(crowd.work(WINDOW_S, None) for crowd in side.crowds))
+    passed_s = time.perf_counter() - began
+    workers_s, producers_s = tree_cpu_s(side.pid) - workers_s, time.process_time() - producers_s
+    rate = sum(found["rate"] for found in measured)
+    messages = rate * passed_s
+    return Window(rate, workers_s / messages, producers_s / messages)
