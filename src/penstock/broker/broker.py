@@ -267,6 +267,10 @@ class Broker(PartitionBroker):
         """Start an optional system tablet; it is kept running, and stopped with the broker."""
         return await self.system_tablets.start_another(tablet_id)
 
+    def running_tablets(self) -> list[KvTablet]:
+        """All tablets that this node runs, the broker's own ones first."""
+        return [*(tablet.latest for tablet in self.system_tablets.running if tablet.serves), *super().running_tablets()]
+
     async def new_producer(self) -> tuple[int, int]:
         """Allocate an id and epoch for an idempotent producer."""
         return await self.catalog.new_producer_id(), 0

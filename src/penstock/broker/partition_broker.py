@@ -21,6 +21,7 @@ from penstock.broker.errors import PartitionElsewhereError, PartitionUnavailable
 from penstock.broker.head_limit import HeadLimit
 from penstock.broker.intake import Intake
 from penstock.broker.internal_topics import check_not_internal
+from penstock.broker.log_limit import LogLimit
 from penstock.broker.options import BrokerOptions
 from penstock.broker.other_nodes import OtherNodes
 from penstock.broker.quotas import FETCH_QUOTA, PRODUCE_QUOTA, Quotas
@@ -34,6 +35,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.users import Users
 from penstock.core.clock import Clock
 from penstock.queue import Partition, SourceWrite, WriteOutcome, WriteResult
+from penstock.tablet import KvTablet
 
 STARTS_AT_ONCE = 64
 NEW_STARTS_AT_ONCE = 1024  # they have nothing to read
@@ -234,7 +236,13 @@ class PartitionBroker:
             "head-limit": HeadLimit(self.tablets).run(),
             **more,
         }
+        if self.others is not None:
+            loops["log-limit"] = LogLimit(self.running_tablets).run()
         self._tasks += (asyncio.create_task(loop, name=name) for name, loop in loops.items())
+
+    def running_tablets(self) -> list[KvTablet]:
+        """All tablets that this node runs."""
+        return self.tablets.running()
 
     def start_followed_upkeep(
         self,

@@ -215,6 +215,11 @@ class Tablets:
         tablets = [hosted.tablet for hosted in self._hosted.values() if hosted.tablet is not None]
         return [partition for tablet in tablets for partition in tablet.partitions.values()]
 
+    def running(self) -> list[KvTablet]:
+        """The tablets that serve now."""
+        tablets = (hosted.tablet for hosted in self._hosted.values())
+        return [tablet.tablet for tablet in tablets if tablet is not None and not tablet.stopped.is_set()]
+
     def traffic(self) -> dict[int, int]:
         """Bytes written to and read from each tablet that is hosted here, since this node started."""
         probes = {tablet_id: self._probes.get(tablet_id) for tablet_id in self._hosted}

@@ -154,6 +154,11 @@ class KvTablet:
         return self._storage.log_group
 
     @property
+    def log_entries(self) -> int:
+        """How many entries of the log a boot would replay."""
+        return self.sequencer.entries - self._covered_entries
+
+    @property
     def id(self) -> int:
         """The tablet's number."""
         return self._storage.info.tablet
@@ -317,7 +322,7 @@ class KvTablet:
         return self._garbage.waiting >= self.options.garbage_blobs or self._garbage.dead_bytes >= self.options.garbage_bytes
 
     def _is_snapshot_due(self) -> bool:
-        entries = self.sequencer.entries - self._covered_entries
+        entries = self.log_entries
         if entries >= self.options.snapshot_entries and entries >= len(self.index.values) // 2:
             return True
         log_bytes = self.sequencer.bytes - self._covered_bytes
@@ -332,7 +337,7 @@ class KvTablet:
 
     async def shorten_log(self, entries_max: int) -> None:
         """Take a snapshot if a boot would replay more entries than this."""
-        if self.sequencer.entries - self._covered_entries > entries_max:
+        if self.log_entries > entries_max:
             await self.take_snapshot()
 
     async def take_snapshot(self) -> None:
