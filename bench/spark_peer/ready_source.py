@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -19,7 +20,8 @@ BYTES_MAX = 16 << 20
 
 
 class ReadySource(DataSource):
-    """`rows` rows with values of `size` bytes, in `parts` partitions, with the columns of a topic."""
+    """`rows` rows with values of `size` bytes, in `parts` partitions, with the columns of a topic; with `rate` a stream gets as
+    many rows a second."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,8 +44,8 @@ class _Ready:
         self._layout = Layout(to_arrow_schema(schema, timezone="UTC"))
         self.rows, self._size, self._parts = (int(options[name]) for name in ("rows", "size", "parts"))
 
-    def split(self) -> list[InputPartition]:
-        return [InputPartition(self.rows // self._parts) for _ in range(self._parts)]
+    def split(self, rows: int) -> list[InputPartition]:
+        return [InputPartition(rows // self._parts) for _ in range(self._parts)]
 
     def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
         batch = ready(self._layout.schema, self._size)
@@ -72,23 +74,27 @@ class ReadyReader(_Ready, DataSourceReader):
     """A batch of them."""
 
     def partitions(self) -> list[InputPartition]:
-        return self.split()
+        return self.split(self.rows)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.batches(partition.value)
 
 
 class ReadyStreamReader(_Ready, DataSourceStreamReader):
-    """The same as one micro-batch."""
+    """The same as one micro-batch, or as they come in by the clock."""
+
+    def __init__(self, schema: StructType, options: Any) -> None:
+        super().__init__(schema, options)
+        self._rate = int(options.get("rate", "0"))
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 # Spark's name
-        return {"rows": 0}
+        return {"rows": int(time.time() * self._rate)}
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override] # noqa: N802 # the form without limits
-        return {"rows": self.rows}
+        return {"rows": int(time.time() * self._rate) or self.rows}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return self.split() if end["rows"] > start["rows"] else []
+        return self.split(end["rows"] - start["rows"]) if end["rows"] > start["rows"] else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.batches(partition.value)
