@@ -16,6 +16,7 @@ from typing import Any
 
 START_S = 60.0  # on a machine with more to do
 STOP_S = 30.0
+COMMAND_S = 180.0  # on a machine with more to do; only one that hangs takes so long
 PENSTOCK = (sys.executable, "-m", "penstock.cli.main")
 
 
@@ -29,7 +30,11 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def penstock(
-    *argv: str, stdin: bytes = b"", cwd: Path | None = None, timeout: float = 60.0, variables: Mapping[str, str] | None = None
+    *argv: str,
+    stdin: bytes = b"",
+    cwd: Path | None = None,
+    timeout: float = COMMAND_S,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one command to its end."""
     return subprocess.run(
@@ -50,7 +55,7 @@ class RunningNode:
         kafka = self.ready["listeners"]["kafka"]
         return f"{kafka['host']}:{kafka['port']}"
 
-    def run(self, *argv: str, stdin: bytes = b"", timeout: float = 60.0) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *argv: str, stdin: bytes = b"", timeout: float = COMMAND_S) -> subprocess.CompletedProcess[bytes]:
         """Run a command against it."""
         return penstock(*argv, stdin=stdin, timeout=timeout, variables={"PENSTOCK_BOOTSTRAP": self.bootstrap})
 

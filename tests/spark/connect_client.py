@@ -40,7 +40,7 @@ def count_as_another_client(spark: SparkSession, bootstrap: str) -> int:
         "print(rows.load().count())\n"
     )
     command = [sys.executable, "-c", program, f"sc://{endpoint}", bootstrap]
-    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=variables, timeout=120).stdout)
+    return int(subprocess.run(command, stdout=subprocess.PIPE, check=True, env=variables, timeout=300).stdout)
 
 
 def main(bootstrap: str, checkpoint: str = "") -> None:

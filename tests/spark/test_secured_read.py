@@ -48,7 +48,7 @@ def sign_in(mechanism: str, is_encrypted: bool, user: str = ADMIN, password: str
         "kafka_sasl_jaas_config": f'LoginModule required username="{user}" password="{password}";',
     }
     tls = {"kafka_ssl_truststore_location": CERTIFICATE, "kafka_ssl_truststore_type": "PEM"}
-    return {**found, **(tls if is_encrypted else {}), "subscribe": TOPIC, "kafka_default_api_timeout_ms": 1000}
+    return {**found, **(tls if is_encrypted else {}), "subscribe": TOPIC, "kafka_default_api_timeout_ms": 20_000}
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -70,6 +70,7 @@ def test_a_sign_in_that_is_missing_is_told(gateway: RunningGateway, is_encrypted
 
 def test_a_certificate_that_is_not_trusted_ends_it(gateway: RunningGateway, is_encrypted: bool) -> None:
     options = {name: value for name, value in sign_in("PLAIN", True).items() if "truststore" not in name}
+    options["kafka_default_api_timeout_ms"] = 1000
     with pytest.raises(BrokerUnreachableError, match="cannot connect" if is_encrypted else "cannot connect|broke"):
         read(gateway.bootstrap, **options)
 

@@ -40,7 +40,7 @@ def test_a_pipeline_runs_is_seen_and_stops(node: RunningNode, tmp_path: Path) ->
         assert "command-copy" in node.ok("pipeline", "list")
         text = node.ok("pipeline", "status", "command-copy")
         assert "100 read, 100 written" in text
-        second = penstock("pipeline", "run", str(file), "--once", timeout=60)
+        second = penstock("pipeline", "run", str(file), "--once")
         assert second.returncode == 1
         assert b"pipeline 'command-copy' runs already, on" in second.stderr
         produce(node.bootstrap, "c1", [b"more"])
