@@ -8,7 +8,8 @@ import pytest
 
 from penstock.cli.pipeline import KINDS
 from penstock.cli.pipeline_templates import template
-from penstock.kafka.client import TopicPartition
+from penstock.kafka.client import BrokerUnreachableError, TopicPartition
+from penstock.spark.pipelines import validation
 from penstock.spark.pipelines.errors import SpecError
 from penstock.spark.pipelines.fence import target_options
 from penstock.spark.pipelines.spec import PipelineSpec
@@ -102,6 +103,19 @@ def test_a_mistake_is_told_with_its_line_and_field(tmp_path: Path, old: str, new
     assert old in GOOD
     found = faults(tmp_path, GOOD.replace(old, new))
     assert any(one.startswith(f"{line}: {told}") for one in found), found
+
+
+def test_an_unknown_format_is_one_mistake(tmp_path: Path) -> None:
+    assert len(faults(tmp_path, GOOD.replace("format: json", "format: jsn"))) == 1
+
+
+def test_a_broker_that_is_down_is_told_once_with_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "CONNECT_S", 0.3)
+    with pytest.raises(BrokerUnreachableError) as refused:
+        validation.check_broker(read(tmp_path, GOOD.replace("127.0.0.1:9092", "127.0.0.1:1")))
+    told = str(refused.value)
+    assert "p.yaml:3: brokers: cannot connect to 127.0.0.1:1" in told
+    assert told.count("is a node running there?") == 1
 
 
 @pytest.mark.parametrize(

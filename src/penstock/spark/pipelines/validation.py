@@ -30,8 +30,7 @@ def check_broker(spec: PipelineSpec) -> None:
         try:
             existing = set(client.known_topics(None))
         except BrokerUnreachableError as error:
-            what = f"{error}; is a node running there? `penstock up` starts one"
-            raise BrokerUnreachableError(str(spec.origin.fault("brokers", what))) from error
+            raise BrokerUnreachableError(str(spec.origin.fault("brokers", str(error)))) from error
         faults += _missing_topics(spec, existing)
         if spec.target.topic is not None and not client.commits_together():
             what = f"the broker at {spec.brokers} is not Penstock: it cannot commit rows and positions as one; use a table"

@@ -27,7 +27,7 @@ def read_value(value: Section, topic: str | None) -> ValueSpec:
         value.blame("subject", "it goes with registry")
     if form == REGISTRY and not value.has("registry"):
         value.blame("", "registry is missing; format registry needs the address of a schema registry")
-    elif form == "raw" and (schema is not None or registry is not None):
+    elif form == "raw" and value.raw("format", form) == form and (schema is not None or registry is not None):
         value.blame("schema", "raw values have no schema; set format to json or avro, or leave the schema out")
     elif form != "raw" and schema is None and not value.has("registry") and not value.has("schema_file"):
         value.blame("", f"schema is missing; format {form} needs it to know the columns")
