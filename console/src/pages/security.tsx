@@ -1,4 +1,4 @@
-// Users, access rules and quotas: who may sign in, what each may do, and how much.
+// Users, tokens, access rules and quotas: who may sign in, what each may do, and how much.
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, post, put, remove } from "../api";
 import { Confirm, FormDialog, say } from "../dialogs";
@@ -12,6 +12,7 @@ import { useCluster } from "../shell";
 import { type Column, Table } from "../tables";
 import { RuleForm, ruleText } from "./access_rule_form";
 import { Quotas } from "./quotas";
+import { TokenList } from "./tokens";
 
 type User = Schemas["UserView"];
 type Rule = Schemas["RuleView"];
@@ -86,12 +87,13 @@ const userColumns = (refusal: string | null, ask: (asked: Asked) => void): Colum
   },
   { key: "mechanisms", title: "Signs in with", wide: true, show: (row) => row.mechanisms.join(", ") },
   {
-    key: "token_revocations",
+    key: "tokens",
     title: "Tokens",
     wide: "wider",
-    width: "150px",
-    about: "Sessions of browsers and tokens of YDB clients; each lasts 12 hours",
-    show: (row) => (row.token_revocations ? `revoked ${plural(row.token_revocations, "time")}` : <span class="muted">never revoked</span>),
+    width: "90px",
+    about: "Valid ones: sessions of browsers, YDB clients, and those created for programs",
+    end: true,
+    show: (row) => <span title={row.token_revocations ? `All were revoked ${plural(row.token_revocations, "time")}` : undefined}>{row.tokens}</span>,
   },
   {
     key: "actions",
@@ -114,7 +116,7 @@ const userColumns = (refusal: string | null, ask: (asked: Asked) => void): Colum
           type="button"
           class="button small"
           aria-label={`Revoke tokens of ${row.name}`}
-          title={refusal ?? "End sessions in browsers and tokens of YDB clients"}
+          title={refusal ?? "End all sessions in browsers and refuse all tokens"}
           disabled={Boolean(refusal)}
           onClick={() => ask({ what: "revoke", name: row.name })}
         >
@@ -204,8 +206,8 @@ const Asking = ({ asked, refresh, onClose }: { asked: Asked; refresh: () => void
       verb="Revoke"
       touches={
         <>
-          All sessions in browsers and tokens of YDB clients of <strong>{name}</strong> end; they have to sign in again. Connections of
-          Kafka clients stay.
+          All tokens of <strong>{name}</strong> are refused from now on, those of browsers, YDB clients and programs. Connections of Kafka clients
+          stay open.
         </>
       }
       act={async () => {
@@ -231,7 +233,7 @@ const Asking = ({ asked, refresh, onClose }: { asked: Asked; refresh: () => void
   );
 };
 
-const Lists = ({ may }: { may: Refusal }) => {
+const Lists = ({ user, may }: { user: string; may: Refusal }) => {
   const { query } = useLocation();
   const search = query.search ?? "";
   const users = useLive(apiPath("/users"), { search, limit: 500 }, { every: 10000 });
@@ -241,6 +243,7 @@ const Lists = ({ may }: { may: Refusal }) => {
   const refresh = () => {
     forget("/users");
     forget("/access-rules");
+    forget("/tokens");
     users.refresh();
     rules.refresh();
   };
@@ -253,7 +256,7 @@ const Lists = ({ may }: { may: Refusal }) => {
   return (
     <>
       <div class="row">
-        <Search label="Search users and resources" value={search} onChange={(text) => setQuery({ search: text || null })} />
+        <Search label="Search users, tokens and resources" value={search} onChange={(text) => setQuery({ search: text || null })} />
       </div>
       <Failure error={users.error ?? rules.error} again={refresh} what="Security" />
       <Card title="Users" bare actions={button("Create user", "create")}>
@@ -267,6 +270,7 @@ const Lists = ({ may }: { may: Refusal }) => {
           <Empty title="No matching users">Change the search.</Empty>
         )}
       </Card>
+      <TokenList user={user} search={search} may={may} />
       <Card title="Access rules" bare actions={button("Add rule", "rule")}>
         {!rules.data ? (
           <div class="card-body">
@@ -291,9 +295,9 @@ export default function Security() {
   if (!cluster) return null;
   return (
     <div class="page">
-      <PageHead title="Security" note="Users who may sign in, the access rules (ACLs) that say what each may do, and quotas." />
+      <PageHead title="Security" note="Users who may sign in and their tokens, the access rules (ACLs) that say what each may do, and quotas." />
       {cluster.security.sasl ? (
-        <Lists may={may} />
+        <Lists user={cluster.user ?? ""} may={may} />
       ) : (
         <Card>
           <Empty title="Everyone may do everything" command="penstock up --sasl true --admin-password-file FILE">

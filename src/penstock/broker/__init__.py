@@ -47,10 +47,20 @@ from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordE
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
 from penstock.broker.tablets import TabletDamage, Tablets, TabletState
-from penstock.broker.tokens import TOKEN_LIFE_S, BadTokenError, Tokens
+from penstock.broker.tokens import (
+    TOKEN_LIFE_S,
+    TOKEN_LIFE_S_MAX,
+    TOKEN_NAME_CHARACTERS_MAX,
+    BadTokenError,
+    TokenKind,
+    TokenRecord,
+    Tokens,
+    TooManyTokensError,
+    UnknownTokenError,
+)
 from penstock.broker.topic import Topic
 from penstock.broker.topic_config import KEYS as TOPIC_CONFIG_KEYS
-from penstock.broker.topic_config import TopicConfig
+from penstock.broker.topic_config import TopicConfig, unknown_topic_config
 from penstock.broker.users import (
     Credential,
     Mechanism,
@@ -69,6 +79,8 @@ __all__ = [
     "OFFSETS_TOPIC",
     "OPERATIONS",
     "TOKEN_LIFE_S",
+    "TOKEN_LIFE_S_MAX",
+    "TOKEN_NAME_CHARACTERS_MAX",
     "TOPIC_CONFIG_KEYS",
     "TRANSACTIONS_TOPIC",
     "Access",
@@ -113,18 +125,23 @@ __all__ = [
     "TabletDamage",
     "TabletState",
     "Tablets",
+    "TokenKind",
+    "TokenRecord",
     "Tokens",
     "TooManyAttemptsError",
+    "TooManyTokensError",
     "Topic",
     "TopicConfig",
     "TopicExistsError",
     "TopicPartition",
     "UnacceptableCredentialError",
     "UnknownMechanismError",
+    "UnknownTokenError",
     "UnknownTopicError",
     "UnknownUserError",
     "Users",
     "WrongPasswordError",
     "check_not_internal",
     "config_form",
+    "unknown_topic_config",
 ]

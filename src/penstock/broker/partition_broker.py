@@ -126,8 +126,8 @@ class PartitionBroker:
         return route
 
     async def confirm(self) -> None:
-        """Wait for a confirmation, begun now, that no other node has taken over tablets of this one: for answers that clients
-        decide something by. UnconfirmedError if it does not come in time."""
+        """Wait for a new confirmation that no other node has taken over tablets of this one, before an answer that clients act
+        on. UnconfirmedError if it does not arrive in time."""
         confirmations = self.tablets.storage.confirmations
         if confirmations is not None:
             await confirmations.confirm()
@@ -156,10 +156,10 @@ class PartitionBroker:
         from_client: bool = False,
         admit: Callable[[], None] | None = None,
     ) -> int:
-        """Check one batch and queue it behind those before it; `outcome` is told when it is durable. The time it was stamped
-        with, -1 if it was not. The bytes must not change until then. Without a `source`, a batch of Kafka's says whose it is.
-        One that is `from_client`, and not made here, has its records checked as well; if that takes long, `admit` is asked
-        again, before it is queued, whether it still may be."""
+        """Check one batch and append it to the partition's write queue; `outcome` is completed when it is durable. Returns the
+        append time, -1 if the topic does not use it. The caller must not change the bytes until then. Without a `source`, the
+        producer id in the batch identifies the producer. With `from_client`, the records are validated as well; if that runs
+        in a thread, `admit` is called again before the batch is queued."""
         return self.intake.begin(route, raw, outcome, source, from_client=from_client, admit=admit)
 
     async def host(self, tablets: Mapping[int, Topic], *, are_new: bool = False) -> None:
@@ -213,7 +213,7 @@ class PartitionBroker:
             b"u": self.users.reload,
         }
         if self.tokens is not None:
-            reloads[b"g"] = self.tokens.reload
+            reloads[b"g"] = reloads[b"k"] = self.tokens.reload
         if self.access is not None:
             reloads[b"a"] = self.access.rules.reload
         return reloads
@@ -251,7 +251,8 @@ class PartitionBroker:
         prepare: Callable[[], Awaitable[None]],
         following: Coroutine[Any, Any, None],
     ) -> None:
-        """The same on a node that follows: the leader tells what must be kept, before each run of retention and by a task."""
+        """The same on a follower: the leader provides what must be kept, before each run of retention and in a background
+        task."""
         interval_s = self.options.retention_interval_s
         retention = Retention(self.catalog, self.tablets, needed_from, prepare, ages=self.ages, interval_s=interval_s)
         self.start_upkeep(retention, leased_from, floors=following)

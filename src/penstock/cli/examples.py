@@ -120,6 +120,12 @@ EXAMPLES: Final[dict[str, list[tuple[str, str]]]] = {
     "user set": [("penstock user set alice", "asks for the password"), ("penstock user set alice --new-password-file p.txt", "")],
     "user list": [("penstock user list", "")],
     "user remove": [("penstock user remove alice", "")],
+    "user tokens": [("penstock user tokens", ""), ("penstock user tokens alice -o json", "")],
+    "user issue-token": [
+        ("penstock user issue-token alice --for 'nightly report' --expires-in 30d", ""),
+        ("penstock user issue-token alice --for ci > token.txt", 'for curl -H "Authorization: Bearer $(cat token.txt)"'),
+    ],
+    "user revoke-token": [("penstock user revoke-token 5f1d2a90c3b4e677", "")],
     "user revoke": [("penstock user revoke alice", "")],
     "access allow": [
         ("penstock access allow --topic orders alice write", ""),

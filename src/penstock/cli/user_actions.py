@@ -10,11 +10,9 @@ from getpass import getpass
 from hashlib import pbkdf2_hmac
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
-from penstock.cli.http_api import HttpApi
 from penstock.cli.kafka_client import CommandClient
 from penstock.cli.output import Output
 from penstock.kafka.client import RequestRefusedError
@@ -67,16 +65,6 @@ def remove(client: CommandClient, arguments: Namespace, output: Output) -> int:
     _alter(client, sasl.AlterUserScramCredentialsRequest(deletions=gone))
     for name in arguments.names:
         output.say(f"deleted user {name}")
-    if output.as_json:
-        output.document([{"name": name} for name in arguments.names])
-    return ExitCode.OK
-
-
-def revoke(api: HttpApi, arguments: Namespace, output: Output) -> int:
-    """End all tokens of users."""
-    for name in arguments.names:
-        api.call("DELETE", f"/users/{quote(name, safe='')}/tokens")
-        output.say(f"revoked the tokens of user {name}")
     if output.as_json:
         output.document([{"name": name} for name in arguments.names])
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""HTTP Basic authentication for callers over HTTP and gRPC. Over a network it needs TLS."""
+"""Authentication of callers over HTTP and gRPC: HTTP Basic, or a token as bearer. Over a network both need TLS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import binascii
 from base64 import b64decode
 from typing import Final
 
-from penstock.broker import PartitionBroker, WrongPasswordError
+from penstock.broker import BadTokenError, PartitionBroker, WrongPasswordError
 from penstock.core.errors import InvalidRequestError
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -31,13 +31,18 @@ class BasicSignIn:
         if self._broker.options.security is None:
             return ANONYMOUS
         scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer" and self._broker.tokens is not None:
+            try:
+                return "User:" + self._broker.tokens.user_of(token.strip())
+            except BadTokenError as error:
+                raise NotSignedInError(str(error)) from error
         try:
             user, colon, password = b64decode(token, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
             user = colon = password = ""
         if scheme.lower() != "basic" or not colon or not user:
             raise NotSignedInError(
-                "the node requires a user and a password (HTTP Basic authentication), and the request has none"
+                "the node requires a user and a password (HTTP Basic) or a token (Bearer), and the request has neither"
             )
         try:
             await self._broker.sign_in.check_password(user, password, host, self._gateway)

@@ -132,6 +132,45 @@ def test_a_session_is_a_cookie_that_ends_with_the_tokens_of_the_user(secured: Ru
     ), "the browser does not ask for a password, the console does"
 
 
+def test_a_session_is_listed_until_its_browser_signs_out(secured: RunningNode, reader: ApiClient) -> None:
+    anonymous = client_of(secured, tls=_trusting())
+    session = {"Cookie": _signed_in(anonymous).partition(";")[0], "Content-Type": JSON}
+    newest = reader.get("/tokens")["items"][0]
+    assert (newest["user"], newest["kind"], newest["name"]) == (READER, "session", "browser at 127.0.0.1")
+    assert anonymous.send("POST", "/api/v1/sign-out", headers=session, body=b"{}").status == 200
+    assert anonymous.send("GET", "/api/v1/cluster", headers=session).status == 401, "also for one who has copied the cookie"
+    assert newest["id"] not in [item["id"] for item in reader.get("/tokens")["items"]]
+
+
+def test_a_program_authenticates_with_a_token_until_that_is_revoked(
+    secured: RunningNode, admin: ApiClient, reader: ApiClient
+) -> None:
+    made = reader.post(f"/users/{READER}/tokens", {"name": "nightly job", "life_s": 3600})
+    other = admin.post(f"/users/{READER}/tokens", {"name": "weekly job", "life_s": 3600})
+    assert made["expires_ms"] - made["created_ms"] == 3_600_000
+    program = client_of(secured, tls=_trusting())
+    bearer = {"Authorization": f"Bearer {made['token']}"}
+    assert program.send("GET", "/api/v1/cluster", headers=bearer).json["user"] == READER
+    assert program.send("GET", "/schema-registry/subjects", headers=bearer).status == 200
+    assert all("token" not in item for item in admin.get("/tokens", search="job")["items"])
+    assert reader.call("DELETE", f"/tokens/{made['id']}").status == 200
+    refused = program.send("GET", "/api/v1/cluster", headers=bearer)
+    assert (refused.status, "revoked" in refused.json["error"]["message"]) == (401, True)
+    bearer = {"Authorization": f"Bearer {other['token']}"}
+    assert program.send("GET", "/api/v1/cluster", headers=bearer).status == 200, "the other one is not revoked"
+    assert admin.call("DELETE", f"/tokens/{made['id']}").status == 404
+
+
+def test_users_do_not_see_or_revoke_tokens_of_others(admin: ApiClient, reader: ApiClient) -> None:
+    of_admin = admin.post("/users/admin/tokens", {"name": "backup", "life_s": 3600})
+    assert {item["user"] for item in reader.get("/tokens")["items"]} <= {READER}
+    assert reader.call("DELETE", f"/tokens/{of_admin['id']}").status == 403
+    assert reader.call("DELETE", "/tokens/0123456789abcdef").status == 403, "as if it existed"
+    assert reader.call("DELETE", "/users/admin/tokens").status == 403
+    assert reader.call("POST", "/users/admin/tokens", {"name": "mine now", "life_s": 3600}).status == 403
+    assert admin.call("POST", f"/users/{READER}/tokens", {"name": "for ever", "life_s": 10**9}).status == 400
+
+
 def test_other_sites_cannot_use_a_session(secured: RunningNode) -> None:
     anonymous = client_of(secured, tls=_trusting())
     session = {"Cookie": _signed_in(anonymous).partition(";")[0], "Origin": "https://evil.example", "Content-Type": JSON}
@@ -150,6 +189,7 @@ def test_users_are_created_and_deleted(secured: RunningNode, admin: ApiClient, r
         "name": "ada",
         "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"],
         "is_admin": False,
+        "tokens": 0,
         "token_revocations": 0,
     }
     assert listed["admin"]["is_admin"]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind, TooManyAttemptsError, WrongPasswordError
+from penstock.broker import (
+    CLUSTER_NAME,
+    Broker,
+    Operation,
+    ResourceKind,
+    TokenKind,
+    TooManyAttemptsError,
+    WrongPasswordError,
+)
 from penstock.gateway.ydb.protos import Status
 from penstock.gateway.ydb.statuses import StatusError
 
@@ -69,4 +77,4 @@ class SignIn:
             raise StatusError(Status.UNAUTHORIZED, str(error)) from error
         except TooManyAttemptsError as error:
             raise StatusError(Status.OVERLOADED, str(error)) from error
-        return tokens.issue(user)
+        return (await tokens.issue(user, TokenKind.YDB, host))[0]

@@ -1,14 +1,15 @@
 """Authentication and access rules, with the same users and rules as for Kafka's clients.
 
-A token is `user:password`. A queue is the topic it is stored in; a consumer is a group, named by its path unless it is one of
-Kafka's. Reading a queue needs READ on its topic, writing WRITE, trimming or removing DELETE, changing ALTER. Registering a vital
-consumer needs ALTER, any other READ. A static table is the topic its rows are from. Using a consumer or a producer needs READ on
-the group. Another cluster authenticates itself as a user with CLUSTER_ACTION on this one.
+A token is `user:password`, or one that the broker issued. A queue is the topic it is stored in; a consumer is a group, named by
+its path unless it is one of Kafka's. Reading a queue needs READ on its topic, writing WRITE, trimming or removing DELETE,
+changing ALTER. Registering a vital consumer needs ALTER, any other READ. A static table is the topic its rows are from. Using a
+consumer or a producer needs READ on the group. Another cluster authenticates itself as a user with CLUSTER_ACTION on this one.
 """
 
 from __future__ import annotations
 
 from penstock.broker import CLUSTER_NAME, Broker, Operation, ResourceKind, TooManyAttemptsError, WrongPasswordError
+from penstock.broker import BadTokenError as InvalidTokenError
 from penstock.broker.namespace import Kind, Node, group_name
 from penstock.core.errors import PenstockError
 from penstock.gateway.yt.call import Call
@@ -38,8 +39,13 @@ class Tokens:
             return ANONYMOUS
         token = next((authorization[len(each) :] for each in SCHEMES if authorization and authorization.startswith(each)), "")
         name, colon, password = token.strip().partition(":")
+        if name and not colon and self._broker.tokens is not None:
+            try:
+                return self._broker.tokens.user_of(name)
+            except InvalidTokenError as error:
+                raise BadTokenError(f"{error}; or set YT_TOKEN to user:password") from error
         if not colon or not name:
-            raise BadTokenError("give a token of the form user:password, in the environment as YT_TOKEN")
+            raise BadTokenError("set YT_TOKEN to user:password, or to a token from `penstock user issue-token`")
         try:
             await self._broker.sign_in.check_password(name, password, host, "yt")
         except (WrongPasswordError, TooManyAttemptsError) as error:

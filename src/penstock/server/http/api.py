@@ -25,6 +25,7 @@ from penstock.server.http.signed_in import SignedInResource
 from penstock.server.http.storage import StorageResource
 from penstock.server.http.streams import StreamResource
 from penstock.server.http.tail import TailResource
+from penstock.server.http.tokens import TokenResource
 from penstock.server.http.topic_clone import TopicCloneResource
 from penstock.server.http.topic_configs import TopicConfigResource
 from penstock.server.http.topic_partitions import TopicPartitionResource
@@ -61,6 +62,7 @@ def api_resources(context: NodeContext) -> list[Resource]:
         SchemaResource(context),
         SettingResource(context),
         UserResource(context),
+        TokenResource(context),
         AccessRuleResource(context),
         QuotaResource(context),
         SignedInResource(context),

@@ -8,7 +8,14 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from penstock.broker import TooManyAttemptsError, TopicExistsError, UnknownTopicError, UnknownUserError
+from penstock.broker import (
+    TooManyAttemptsError,
+    TooManyTokensError,
+    TopicExistsError,
+    UnknownTokenError,
+    UnknownTopicError,
+    UnknownUserError,
+)
 from penstock.broker.groups import NonEmptyGroupError, SubscribedTopicError, UnknownGroupError, UnknownMemberError
 from penstock.broker.namespace import NoSuchNodeError
 from penstock.broker.streams import UnknownMessageError
@@ -64,6 +71,8 @@ STATUSES: Final[dict[type[PenstockError], int]] = {
     UnknownTopicError: 404,
     UnknownPartitionError: 404,
     UnknownUserError: 404,
+    UnknownTokenError: 404,
+    TooManyTokensError: 409,
     UnknownGroupError: 404,
     UnknownMemberError: 404,
     UnknownMessageError: 404,

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from aiohttp import web
 
-from penstock.broker import CLUSTER_NAME, TOKEN_LIFE_S, Broker, Operation, ResourceKind, WrongPasswordError
+from penstock.broker import CLUSTER_NAME, TOKEN_LIFE_S, Broker, Operation, ResourceKind, TokenKind, WrongPasswordError
 from penstock.gateway.basic_sign_in import NotSignedInError
 from penstock.server.http.caller import Caller
 from penstock.server.http.errors import NotSupportedHereError
@@ -83,10 +83,12 @@ class SignedInResource(Resource):
             await broker.sign_in.check_password(body.user, body.password, call.caller.host, "http")
         except WrongPasswordError as error:
             raise NotSignedInError(str(error)) from error
+        name = f"{_browser(request.headers.get('User-Agent', ''))} at {call.caller.host}"
+        token, _ = await broker.tokens.issue(body.user, TokenKind.SESSION, name)
         answer = web.json_response(DONE)
         answer.set_cookie(
             self._cookie,
-            broker.tokens.issue(body.user),
+            token,
             max_age=TOKEN_LIFE_S,
             httponly=True,
             samesite="Strict",
@@ -95,10 +97,19 @@ class SignedInResource(Resource):
         return answer
 
     async def sign_out(self, call: Call[Nothing, Nothing, Nothing]) -> web.Response:
-        """POST /sign-out: the headers do it."""
+        """POST /sign-out: revokes the session's token, and the headers have the browser forget it."""
+        session = call.request.cookies.get(self._cookie)
+        if session and self._broker.tokens is not None:
+            await self._broker.tokens.revoke_session(session)
         answer = web.json_response(DONE, headers=FORGET_CREDENTIALS)
         answer.del_cookie(self._cookie, httponly=True, samesite="Strict", secure=call.request.secure)
         return answer
+
+
+def _browser(user_agent: str) -> str:
+    """The browser that a User-Agent header names, as far as it can be told: browsers name those they are compatible with."""
+    names = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+    return next((name for mark, name in names.items() if mark in user_agent), "browser")
 
 
 def session_cookie(cluster_id: str) -> str:

@@ -1,4 +1,4 @@
-"""/users: lists users, sets their passwords, deletes them, and revokes their tokens."""
+"""/users: lists users, sets their passwords, and deletes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.broker import Broker, Operation, Security, UnknownUserError
+from penstock.broker import Broker, Operation, Security
 from penstock.server.http.errors import NotSupportedHereError
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
@@ -30,7 +30,8 @@ class UserView(ResponseModel, frozen=True):
     name: str
     mechanisms: list[str]
     is_admin: Annotated[bool, msgspec.Meta(description="named where the node is started; may do everything")]
-    token_revocations: Annotated[int, msgspec.Meta(description="how often its tokens were revoked")]
+    tokens: Annotated[int, msgspec.Meta(description="how many valid tokens it has")]
+    token_revocations: Annotated[int, msgspec.Meta(description="how often all its tokens were revoked")]
 
 
 class UserResource(Resource):
@@ -42,12 +43,10 @@ class UserResource(Resource):
     def routes(self) -> list[Route]:
         """The routes of this resource."""
         user_path = "/users/{name}"
-        revoke = "end all tokens of a user, who has to sign in again"
         return [
             Route("GET", "/users", self.list, "users, by name; the administrator first", (409,)),
             Route("PUT", user_path, self.set_password, "create a user, or change its password", (409, 422)),
             Route("DELETE", user_path, self.delete, "delete a user; its access rules stay", (404, 409, 422)),
-            Route("DELETE", f"{user_path}/tokens", self.revoke, revoke, (404, 409)),
         ]
 
     async def list(self, call: Call[Nothing, Paging, Nothing]) -> Page[UserView]:
@@ -61,6 +60,7 @@ class UserResource(Resource):
                 name=name,
                 mechanisms=[credential.mechanism.sasl_name for credential in users.credentials(name)],
                 is_admin=name == admin,
+                tokens=0 if tokens is None else len(tokens.records(name)),
                 token_revocations=0 if tokens is None else tokens.revocations(name),
             )
             for name in call.query.page(wanted)
@@ -79,17 +79,6 @@ class UserResource(Resource):
         call.caller.check_cluster(Operation.ALTER)
         self._security()
         await self._broker.users.delete(call.names.name)
-        return Done()
-
-    async def revoke(self, call: Call[UserNames, Nothing, Nothing]) -> Done:
-        """DELETE /users/{name}/tokens."""
-        call.caller.check_cluster(Operation.ALTER)
-        tokens = self._broker.tokens
-        if tokens is None:
-            raise NotSupportedHereError("the node runs without sasl: clients do not authenticate, so there are no tokens")
-        if not self._broker.users.credentials(call.names.name):
-            raise UnknownUserError(f"there is no user {call.names.name!r}; `penstock user list` shows who there is")
-        await tokens.revoke(call.names.name)
         return Done()
 
     def _security(self) -> Security:
