@@ -1,4 +1,5 @@
 // One pipeline: how it is doing now and over time, what it does, its dead letters, and if it is deployed, its files and its log.
+import { useEffect, useState } from "preact/hooks";
 import { type Schemas, apiPath, isNotFound } from "../api";
 import { HistoryChart, type Line, RangeChoice, type Unit } from "../charts";
 import { Ago, Count, Duration, Moment, count, countPerSecond, duration, integer, plural } from "../format";
@@ -6,7 +7,7 @@ import { useLive } from "../live";
 import { Card, CopyButton, Empty, type Fact, Facts, Failure, Notice, PageHead, State, Tile } from "../parts";
 import { href, pathOf, useLocation } from "../router";
 import { preview } from "../values";
-import { PipelineActions, ReplayDeadLetters } from "./pipeline_actions";
+import { PipelineActions, ReplayDeadLetters, ReplayProgress } from "./pipeline_actions";
 import { type Deployment, type Pipeline, errorOf, stateOf, text } from "./pipeline_state";
 
 /** Runners are not trusted: only http(s) addresses become links. */
@@ -80,6 +81,50 @@ const DeadLetters = ({ topic }: { topic: string }) => {
         );
       })}
     </ul>
+  );
+};
+
+/** How often the state of a replay is asked for. */
+const REPLAY_MS = { idle: 10_000, running: 700 };
+
+interface DeadLetterCardProps {
+  name: string;
+  deployment: Deployment;
+  topic: string;
+  refresh: () => void;
+}
+
+const DeadLetterCard = ({ name, deployment, topic, refresh }: DeadLetterCardProps) => {
+  const [every, setEvery] = useState(REPLAY_MS.idle);
+  const replay = useLive(apiPath("/pipelines/{name}/dead-letters/replay", { name }), {}, { every });
+  const isRunning = replay.data?.state === "running";
+  useEffect(() => setEvery(isRunning ? REPLAY_MS.running : REPLAY_MS.idle), [isRunning]);
+  const actions = Boolean(deployment.dead_letter_messages) && (
+    <span class="row">
+      <a class="button small" href={pathOf("topics", topic)}>
+        All {integer(deployment.dead_letter_messages)}
+      </a>
+      {!isRunning && (
+        <ReplayDeadLetters
+          name={name}
+          deployment={deployment}
+          onDone={() => {
+            replay.refresh();
+            refresh();
+          }}
+        />
+      )}
+    </span>
+  );
+  return (
+    <Card title="Latest dead letters" actions={actions}>
+      <ReplayProgress replay={replay.data} />
+      {deployment.dead_letter_messages ? (
+        <DeadLetters topic={topic} />
+      ) : (
+        <p class="muted">None so far. Rows that cannot be processed go to {topic}.</p>
+      )}
+    </Card>
   );
 };
 
@@ -301,27 +346,7 @@ export const PipelinePage = ({ name }: { name: string }) => {
           </Card>
         )}
         {deployment?.dead_letter_topic && (
-          <Card
-            title="Latest dead letters"
-            actions={
-              <span class="row">
-                {Boolean(deployment.dead_letter_messages) && (
-                  <>
-                    <a class="button small" href={pathOf("topics", deployment.dead_letter_topic)}>
-                      All {integer(deployment.dead_letter_messages)}
-                    </a>
-                    <ReplayDeadLetters name={name} deployment={deployment} onDone={refresh} />
-                  </>
-                )}
-              </span>
-            }
-          >
-            {deployment.dead_letter_messages ? (
-              <DeadLetters topic={deployment.dead_letter_topic} />
-            ) : (
-              <p class="muted">None so far. Rows that cannot be processed go to {deployment.dead_letter_topic}.</p>
-            )}
-          </Card>
+          <DeadLetterCard name={name} deployment={deployment} topic={deployment.dead_letter_topic} refresh={refresh} />
         )}
       </div>
       {deployment && (

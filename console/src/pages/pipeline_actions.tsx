@@ -1,9 +1,10 @@
 // What is done to a deployed pipeline: paused, resumed, stopped, undeployed, its dead letters replayed.
 import { useState } from "preact/hooks";
-import { apiPath, post, remove } from "../api";
+import { type Schemas, apiPath, post, remove } from "../api";
 import { Confirm, say } from "../dialogs";
-import { plural } from "../format";
+import { Ago, integer, plural, sentence } from "../format";
 import { forget } from "../live";
+import { Notice } from "../parts";
 import { useRights } from "../rights";
 import { navigate } from "../router";
 import type { Deployment } from "./pipeline_state";
@@ -131,12 +132,35 @@ export const ReplayDeadLetters = ({ name, deployment, onDone }: ActionProps) => 
             </p>
           }
           act={async () => {
-            const { replayed } = await post(apiPath("/pipelines/{name}/dead-letters/replay", { name }));
-            say(`${plural(replayed, "dead letter")} sent back.`);
+            await post(apiPath("/pipelines/{name}/dead-letters/replay", { name }));
             onDone();
           }}
         />
       )}
     </>
+  );
+};
+
+/** How far the replay of dead letters is, or how the last one ended. */
+export const ReplayProgress = ({ replay }: { replay: Schemas["ReplayView"] | null }) => {
+  if (!replay || replay.state === "none") return null;
+  const sent = `${integer(replay.replayed)} of ${plural(replay.total, "dead letter")}`;
+  if (replay.state === "running")
+    return (
+      <div class="replay" role="status">
+        <span>Replaying: {replay.total ? `${sent} sent back` : "counting dead letters"}</span>
+        <progress max={replay.total || 1} {...(replay.total ? { value: replay.replayed } : {})} aria-label="Dead letters sent back" />
+      </div>
+    );
+  if (replay.state === "failed")
+    return (
+      <Notice tone="bad" title={`The replay failed after ${sent}`} role="note">
+        {sentence(replay.error ?? "")}. Another replay continues after those that were sent.
+      </Notice>
+    );
+  return (
+    <p role="status" class="muted">
+      {plural(replay.replayed, "dead letter")} sent back <Ago value={replay.ended_ms} />.
+    </p>
   );
 };

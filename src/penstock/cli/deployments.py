@@ -13,9 +13,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from penstock.cli.exit_codes import ExitCode
-from penstock.cli.failure import usage
+from penstock.cli.failure import CommandError, usage
 from penstock.cli.http_api import HttpApi
-from penstock.cli.output import Output, waiting
+from penstock.cli.output import Output, StatusLine, waiting
 
 DEPLOY_S: Final = 180.0  # the node checks a pipeline before it answers
 FOLLOW_S: Final = 0.5
@@ -95,14 +95,27 @@ def undeploy(api: HttpApi, arguments: Namespace, output: Output) -> int:
 
 
 def replay_dead_letters(api: HttpApi, arguments: Namespace, output: Output) -> int:
-    """Send dead letters back."""
-    with waiting("sending dead letters back"):
-        path = f"/pipelines/{quote(arguments.name, safe='')}/dead-letters/replay"
-        answer = api.call("POST", path, {}, timeout_s=DEPLOY_S)
+    """Send dead letters back, and show how far that is."""
+    path = f"/pipelines/{quote(arguments.name, safe='')}/dead-letters/replay"
+    line = StatusLine()
+    try:
+        replay = api.call("POST", path, {})
+        while replay["state"] == "running":
+            total = f" of {replay['total']:,}" if replay["total"] else ""
+            line.show(f"sent back {replay['replayed']:,}{total} dead letters")
+            time.sleep(FOLLOW_S)
+            replay = api.get(path)
+    finally:
+        line.clear()
+    if replay["state"] != "done":
+        reason = replay["error"] or "the node has restarted meanwhile"
+        raise CommandError(
+            f"{reason}; {replay['replayed']:,} dead letters were sent back, and another replay continues after them"
+        )
     if output.as_json:
-        output.document(answer)
+        output.document(replay)
     else:
-        output.line(f"{answer['replayed']:,} dead letters were sent back to their topics")
+        output.line(f"{replay['replayed']:,} dead letters were sent back to their topics")
     return ExitCode.OK
 
 

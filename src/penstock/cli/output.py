@@ -125,6 +125,27 @@ class Progress:
         self._wrote = True
 
 
+class StatusLine:
+    """One line on standard error that is rewritten in place, and gone at the end; nothing unless that is a terminal."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{text}{CLEAR_LINE}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            sys.stderr.write(f"\r{CLEAR_LINE}")
+            sys.stderr.flush()
+            self._shown = False
+
+
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Tells on a terminal how long something takes that has no progress of its own to show."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Browser, Route
@@ -156,6 +158,23 @@ def deployed(route: Route) -> None:
     route.fulfill(json={**report, "last_error": None, "deployment": deployment})
 
 
+class Replay:
+    """Answers as a node that replays dead letters once it is asked to, until the test says that it is done."""
+
+    def __init__(self) -> None:
+        self.state = "none"
+        self.is_done = False
+
+    def answer(self, route: Route) -> None:
+        """Start it, or tell how far it is."""
+        if route.request.method == "POST" or self.state == "running":
+            self.state = "done" if self.is_done else "running"
+        sent = {"none": 0, "running": 4000, "done": 12_000}[self.state]
+        now_ms = time.time_ns() // 1_000_000
+        told = {"state": self.state, "replayed": sent, "total": 12_000 if sent else 0, "error": None}
+        route.fulfill(json={**told, "started_ms": now_ms, "ended_ms": now_ms + 5000 if self.state == "done" else None})
+
+
 def test_a_deployed_pipeline_leads_to_its_topics_table_and_dead_letters(window: Window, node: RunningNode) -> None:
     origin = {"penstock.topic": "orders", "penstock.partition": "0", "penstock.offset": "0", "penstock.reason": "not JSON: row 0"}
     producer = Producer({"bootstrap.servers": node.bootstrap})
@@ -169,14 +188,22 @@ def test_a_deployed_pipeline_leads_to_its_topics_table_and_dead_letters(window: 
     page.route(
         "**/api/v1/pipelines/orders-to-lake/log*", lambda route: route.fulfill(json={"text": "batch 12", "next_offset": 8})
     )
+    replay = Replay()
+    page.route("**/api/v1/pipelines/orders-to-lake/dead-letters/replay", replay.answer)
     window.open("/pipelines/orders-to-lake")
     way = page.get_by_role("group", name="From source to target")
     way.get_by_text("delta table ./lake/orders").wait_for()
     assert way.get_by_role("link", name="orders", exact=True).get_attribute("href") == "/topics/orders"
     assert way.get_by_role("link", name="notes").get_attribute("href") == "/topics/notes"
     window.see("not JSON: row 0")
+    page.get_by_role("button", name="Replay").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    window.see("4,000 of 12,000 dead letters sent back")
     assert axe_violations(page) == []
     window.picture("light-deployed")
+    replay.is_done = True
+    window.see("12,000 dead letters sent back just now")
+    page.get_by_role("button", name="Replay").wait_for()
     page.get_by_role("button", name="Stop").click()
     window.see("stops after its current batch")
     page.keyboard.press("Escape")

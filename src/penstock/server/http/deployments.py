@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -11,7 +11,7 @@ from penstock.server.http.node_context import NodeContext
 from penstock.server.http.pipelines import PipelineNames, PipelineResource, PipelineView
 from penstock.server.http.route import Call, Count, Done, Nothing, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.topics import PIPELINES_TOPIC
-from penstock.server.pipelines import DeploymentError, DeploymentOrder, Wanted
+from penstock.server.pipelines import DeploymentError, DeploymentOrder, ReplayStatus, Wanted
 
 LOG_BYTES_MAX = 1 << 20
 ALIVE = frozenset({"starting", "running", "waiting", "restarting"})
@@ -51,10 +51,15 @@ class FilesView(ResponseModel, frozen=True):
     files: dict[str, str]
 
 
-class ReplayResult(ResponseModel, frozen=True):
-    """How many dead letters were sent back to their topics."""
+class ReplayView(ResponseModel, frozen=True):
+    """The replay of dead letters that runs, or ran last since the node started."""
 
-    replayed: int
+    state: Literal["none", "running", "done", "failed"]
+    replayed: Annotated[int, msgspec.Meta(description="dead letters that were sent back to their topics")]
+    total: Annotated[int, msgspec.Meta(description="dead letters that it has found; 0 until they are counted")]
+    error: str | None
+    started_ms: int | None
+    ended_ms: int | None
 
 
 class DeploymentResource(Resource):
@@ -67,6 +72,7 @@ class DeploymentResource(Resource):
     def routes(self) -> list[Route]:
         """The routes of this resource."""
         pipeline_path = "/pipelines/{name}"
+        replay_path = f"{pipeline_path}/dead-letters/replay"
         return [
             Route("POST", "/pipelines", self.deploy, "deploy a pipeline, or upgrade the one of its name", (409, 422)),
             Route("POST", f"{pipeline_path}/pause", self.pause, "stop after the current batch; Spark keeps running", (404, 422)),
@@ -81,13 +87,8 @@ class DeploymentResource(Resource):
             Route("DELETE", pipeline_path, self.undeploy, "stop a pipeline and forget it; target and offsets stay", (404,)),
             Route("GET", f"{pipeline_path}/log", self.read_log, "the log of its driver", (404,)),
             Route("GET", f"{pipeline_path}/files", self.show_files, "its files", (404,)),
-            Route(
-                "POST",
-                f"{pipeline_path}/dead-letters/replay",
-                self.replay,
-                "send dead letters back to their topics, each once",
-                (404, 422),
-            ),
+            Route("POST", replay_path, self.replay, "start to send dead letters back to their topics, each once", (404, 422)),
+            Route("GET", replay_path, self.show_replay, "how far the replay of dead letters is", (404,)),
         ]
 
     async def deploy(self, call: Call[Nothing, Nothing, NewDeployment]) -> PipelineView:
@@ -148,12 +149,30 @@ class DeploymentResource(Resource):
         paths = sorted(deployment.files, key=lambda path: (path != deployment.file, path))
         return FilesView(files={path: deployment.files[path].decode(errors="replace") for path in paths})
 
-    async def replay(self, call: Call[PipelineNames, Nothing, Nothing]) -> ReplayResult:
+    async def replay(self, call: Call[PipelineNames, Nothing, Nothing]) -> ReplayView:
         """POST /pipelines/{name}/dead-letters/replay."""
         call.caller.check_cluster(Operation.ALTER)
-        return ReplayResult(replayed=await self._deployments.replay_dead_letters(call.names.name))
+        return _replay_view(await self._deployments.replay_dead_letters(call.names.name))
+
+    async def show_replay(self, call: Call[PipelineNames, Nothing, Nothing]) -> ReplayView:
+        """GET /pipelines/{name}/dead-letters/replay."""
+        call.caller.check_cluster(Operation.DESCRIBE)
+        return _replay_view(self._deployments.replay_status(call.names.name))
 
     async def _want(self, call: Call[PipelineNames, Nothing, Nothing], wanted: Wanted) -> PipelineView:
         call.caller.check_cluster(Operation.ALTER)
         deployment = await self._deployments.want(call.names.name, wanted)
         return await self._pipelines.view_of(deployment.name)
+
+
+def _replay_view(status: ReplayStatus | None) -> ReplayView:
+    if status is None:
+        return ReplayView(state="none", replayed=0, total=0, error=None, started_ms=None, ended_ms=None)
+    return ReplayView(
+        state=status.state,
+        replayed=status.replayed,
+        total=status.total,
+        error=status.error,
+        started_ms=status.started_ms,
+        ended_ms=status.ended_ms,
+    )

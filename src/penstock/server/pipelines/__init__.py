@@ -1,5 +1,6 @@
 """Deployed pipelines: stored in the node, run by driver processes that it starts, watches and restarts."""
 
+from penstock.server.pipelines.dead_letter_replay import ReplayStatus
 from penstock.server.pipelines.deployment import Deployment, Wanted
 from penstock.server.pipelines.errors import DeploymentError, NoDriverError, UnknownDeploymentError
 from penstock.server.pipelines.keeper import DeploymentKeeper, DeploymentOrder
@@ -13,6 +14,7 @@ __all__ = [
     "DeploymentOrder",
     "NoDriverError",
     "PipelineStatus",
+    "ReplayStatus",
     "UnknownDeploymentError",
     "Wanted",
 ]

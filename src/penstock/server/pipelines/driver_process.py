@@ -62,7 +62,7 @@ class DriverProcess:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """What it tells, until it ends."""
+        """Yields the driver's events until it ends."""
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
             try:

@@ -21,6 +21,7 @@ from penstock.broker import Broker
 from penstock.core.errors import PenstockError
 from penstock.server.config import NodeConfig
 from penstock.server.pipelines.application import Application
+from penstock.server.pipelines.dead_letter_replay import DeadLetterReplay, ReplayStatus
 from penstock.server.pipelines.deployment import NAME, Deployment, Wanted, check_files
 from penstock.server.pipelines.deployment_log import DeploymentLog
 from penstock.server.pipelines.driver_process import child_environment
@@ -72,6 +73,7 @@ class DeploymentKeeper:
         self._statuses: dict[str, PipelineStatus] = {}
         self._applications: dict[str, Application] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._replays: dict[str, DeadLetterReplay] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._ready = asyncio.Event()
@@ -104,7 +106,8 @@ class DeploymentKeeper:
         return deployment, self._statuses[name]
 
     def check_allowed(self) -> None:
-        """NoDriverError if this node may not, or cannot, run pipelines. What runs them can do whatever the node's user can."""
+        """Raise NoDriverError if this node may not, or cannot, run pipelines. A pipeline runs code with the rights of the
+        node's user."""
         wanted = self._config.pipelines
         if wanted == "off":
             raise NoDriverError("this node does not run pipelines: its setting pipelines is off; set it to auto or on")
@@ -156,17 +159,28 @@ class DeploymentKeeper:
             await self._log.remove(name)
             del self._deployments[name]
             del self._statuses[name]
+            self._replays.pop(name, None)
             self._leave(deployment)
             await asyncio.to_thread(self._workspace.remove, name)
 
-    async def replay_dead_letters(self, name: str) -> int:
-        """Send the dead letters of a pipeline back to where they came from, each once. Returns how many were sent."""
+    async def replay_dead_letters(self, name: str) -> ReplayStatus:
+        """Start to send the dead letters of a pipeline back to where they came from, each once, unless that runs already."""
         self.check_allowed()
-        deployment, _ = self.get(name)
-        directory = await asyncio.to_thread(self._workspace.write, deployment)
-        file = self._workspace.deployed_file(deployment, directory, self._brokers())
-        answer = await self._ask(REPLAY_PROGRAM, {"file": file})
-        return int(answer["replayed"])
+        async with self._changing:
+            deployment, _ = self.get(name)
+            running = self._replays.get(name)
+            if running is None or running.status.state != "running":
+                directory = await asyncio.to_thread(self._workspace.write, deployment)
+                file = self._workspace.deployed_file(deployment, directory, self._brokers())
+                running = self._replays[name] = DeadLetterReplay(REPLAY_PROGRAM, {"file": file}, self._clock)
+                self._spawn(running.run(), f"replay of the dead letters of {name}")
+        return running.status
+
+    def replay_status(self, name: str) -> ReplayStatus | None:
+        """The last replay of a pipeline's dead letters; None if there was none since the node started."""
+        self.get(name)
+        replay = self._replays.get(name)
+        return None if replay is None else replay.status
 
     async def read_log(self, name: str, offset: int | None, size: int) -> tuple[bytes, int]:
         """Some of the log of a pipeline's driver from an offset on, without one the end of it; and the offset after that."""
