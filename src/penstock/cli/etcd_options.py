@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import os
 import random
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from penstock.cli.client_options import output_options
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
-from penstock.cli.output import Output
+from penstock.cli.output import WAIT_SHOWN_S, Output, StatusLine
 from penstock.server.cluster_settings import ETCD_SETTINGS
 from penstock.server.config import NodeConfig, load_config
 from penstock.server.errors import BadSettingError
@@ -41,7 +42,7 @@ def etcd_options() -> CommandParser:
                 dest=setting.key,
                 metavar=setting.metavar,
                 default=argparse.SUPPRESS,
-                help=f"{setting.doc} (default: {setting.variable}, or {setting.default})",
+                help=f"{setting.doc.partition('. ')[0]} (default: {setting.variable}, or {setting.default})",
             )
     output_options(group)
     return parent
@@ -97,6 +98,7 @@ async def ask_leader(coordination: Coordination, kind: str, arguments: dict[str,
     request_id = str(uuid.uuid4())
     await coordination.ask_leader(request_id, OperatorRequest(kind=kind, arguments=arguments))
     answer = "no leader has answered; `penstock cluster show` shows who runs"
+    line, began = StatusLine(), time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
             while True:
@@ -107,10 +109,13 @@ async def ask_leader(coordination: Coordination, kind: str, arguments: dict[str,
                     return request.answer
                 if request is not None and request.answer:
                     answer = request.answer
+                if time.monotonic() - began >= WAIT_SHOWN_S:
+                    line.show(f"{answer} ({time.monotonic() - began:.0f} s)")
                 await asyncio.sleep(ASK_S)
     except TimeoutError:
         raise CommandError(f"not done within {timeout_s:g} s, and withdrawn: {answer}") from None
     finally:
+        line.clear()
         await coordination.forget_request(request_id)
 
 

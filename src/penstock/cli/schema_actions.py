@@ -14,7 +14,7 @@ from penstock.cli.connection import Connection, identity_elsewhere
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
 from penstock.cli.kafka_client import CommandClient
-from penstock.cli.output import Output
+from penstock.cli.output import Output, StatusLine
 from penstock.cli.registry_api import RegistryApi
 from penstock.cli.schema_topic import Line, read_lines, write_lines
 
@@ -126,14 +126,17 @@ def import_lines(registry: RegistryApi, arguments: Namespace, output: Output) ->
     subjects = sorted({version["subject"] for version in versions})
     for subject in subjects:
         registry.call("PUT", f"/mode/{_quoted(subject)}?force=true", {"mode": "IMPORT"})
+    line = StatusLine()
     try:
-        for version in versions:
+        for number, version in enumerate(versions):
+            line.show(f"registered {number:,} of {len(versions):,} versions")
             body = {name: value for name, value in version.items() if name in _IMPORTED}
             registry.call("POST", f"/subjects/{_quoted(version['subject'])}/versions", body)
         for version in versions:
             if version.get("deleted"):
                 _delete_imported(registry, version)
     finally:
+        line.clear()
         for subject in subjects:
             registry.call("DELETE", f"/mode/{_quoted(subject)}")
     for line in lines:
