@@ -108,7 +108,7 @@ def test_a_topic_is_trimmed(node: RunningNode, topic: str) -> None:
     [
         (["create", "twice", "twice"], "INVALID_REQUEST"),
         (["create", "no spaces"], "cannot name a topic"),
-        (["create", "some", "--config", "retention.ms=soon"], "'soon' is not a whole number"),
+        (["create", "some", "--config", "cleanup.policy=never"], "cleanup.policy"),
         (["create", "some", "--config", "retention=1"], "unknown topic configuration 'retention'"),
         (["create", "some", "--config", "retention.mss=1"], "did you mean retention.ms?"),
         (["create", "some", "--partitions", "1000000"], "INVALID_PARTITIONS"),
@@ -121,6 +121,12 @@ def test_a_topic_is_trimmed(node: RunningNode, topic: str) -> None:
 )
 def test_what_cannot_be_done_to_a_topic_is_told(node: RunningNode, argv: list[str], words: str) -> None:
     assert words in _refused(node, "topic", *argv, exit_code=1)
+
+
+def test_a_mistyped_setting_of_a_topic_is_named_with_the_one_that_was_meant(node: RunningNode) -> None:
+    node.ok("topic", "create", "mistyped")
+    refused = _refused(node, "topic", "alter", "mistyped", "--set", "retention.mss=1", exit_code=1)
+    assert "did you mean retention.ms?" in refused
 
 
 def test_nothing_to_alter_is_wrong_usage(node: RunningNode, topic: str) -> None:

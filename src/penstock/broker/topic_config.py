@@ -183,7 +183,8 @@ KEYS: dict[str, ConfigKey] = {
 }
 
 
-def _unknown(name: str) -> InvalidConfigError:
+def unknown_topic_config(name: str) -> InvalidConfigError:
+    """The error of a key that does not exist, with the one that was probably meant."""
     close = get_close_matches(name, KEYS, n=1)
     what = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(KEYS))}"
     return InvalidConfigError(f"unknown topic configuration {name!r}; {what}")
@@ -198,7 +199,7 @@ class TopicConfig:
         for name, value in (own or {}).items():
             key = KEYS.get(name)
             if key is None:
-                raise _unknown(name)
+                raise unknown_topic_config(name)
             try:
                 self.own[name] = key.check(value)
             except InvalidConfigError as error:
@@ -223,7 +224,7 @@ class TopicConfig:
         """The configuration with some keys set and some reset to their defaults."""
         unknown = deletes - KEYS.keys()
         if unknown:
-            raise _unknown(min(unknown))
+            raise unknown_topic_config(min(unknown))
         own = {name: value for name, value in {**self.own, **sets}.items() if name not in deletes}
         return TopicConfig(own, self.defaults)
 

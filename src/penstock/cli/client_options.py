@@ -158,7 +158,11 @@ def pair(text: str) -> tuple[str, str]:
 def topic_config(text: str) -> tuple[str, str]:
     """`name=value` of a topic's configuration; values of .ms keys may be durations, those of bytes keys sizes."""
     name, value = pair(text)
-    return name, topic_setting(name, value)
+    converted = topic_setting(name, value)
+    if name.endswith((".ms", "bytes")) and not converted.lstrip("-").isdigit():
+        what = "a duration such as 90s, 15m or 7d" if name.endswith(".ms") else "a size such as 512KiB, 10GiB or 5GB"
+        raise argparse.ArgumentTypeError(f"{name}: {value!r} is not {what}, nor a whole number")
+    return name, converted
 
 
 topic_config.__name__ = "configuration"  # as argparse names it when there is something wrong with one

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
 USAGE_LINES_MAX: Final = 12  # a longer one would hide the error
 _UNKNOWN: Final = "unrecognized arguments: "
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+_QUOTED: Final = re.compile(r"[\w.-]+")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -23,13 +26,18 @@ class CommandParser(argparse.ArgumentParser):
         return f"{text}\nexamples:\n" + "\n".join(lines) + "\n"
 
     def error(self, message: str) -> NoReturn:
-        """Exit with 2 after saying what is wrong, and which option was meant."""
+        """Exit with 2 after saying what is wrong, and which option, subcommand or value was meant."""
         unknown = message.removeprefix(_UNKNOWN).partition(" ")[0].partition("=")[0]
         if message.startswith(_UNKNOWN) and unknown.startswith("--"):
             from difflib import get_close_matches
 
             close = get_close_matches(unknown, set(_long_options(self)), n=1)
             message = f"there is no option {unknown}" + (f"; did you mean {close[0]}?" if close else "")
+        if choice := _INVALID_CHOICE.search(message):
+            from difflib import get_close_matches
+
+            close = get_close_matches(choice[1], _QUOTED.findall(choice[2]), n=1)
+            message += f"; did you mean {close[0]!r}?" if close else ""
         if self.format_usage().count("\n") <= USAGE_LINES_MAX:
             super().error(message)
         self.exit(2, f"{self.prog}: error: {message}; `{self.prog} --help` lists the options\n")

@@ -53,6 +53,10 @@ def test_no_color_turns_colours_off(variable: str, monkeypatch: pytest.MonkeyPat
     [
         (["up", "--kafka-prt", "1"], "there is no option --kafka-prt; did you mean --kafka-port?"),
         (["topic", "create", "t", "--partitons=3"], "there is no option --partitons; did you mean --partitions?"),
+        (["topic", "lst"], "did you mean 'list'?"),
+        (["group", "list", "-o", "jsn"], "did you mean 'json'?"),
+        (["topic", "create", "t", "--config", "retention.ms=3dd"], "'3dd' is not a duration such as 90s, 15m or 7d"),
+        (["topic", "alter", "t", "--set", "retention.bytes=10GX"], "'10GX' is not a size such as 512KiB"),
         (["topic", "list", "--qqq"], "there is no option --qqq\n"),
         (["topic", "list", "more"], "unrecognized arguments: more"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig
+from penstock.broker import TOPIC_CONFIG_KEYS, InvalidConfigError, Topic, TopicConfig, unknown_topic_config
 from penstock.broker.dynamic_config import BROKER_NAMES
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.gateway.kafka.apis.broker_settings import (
@@ -205,7 +205,7 @@ def _changed(config: TopicConfig, changes: list[IncrementalAlterableConfig]) -> 
                 deletes.add(change.name)
             continue
         if key is None:
-            raise InvalidConfigError(f"unknown topic configuration {change.name!r}")
+            raise unknown_topic_config(change.name)
         if change.value is None:
             raise InvalidRequestError(f"{change.name}: a value is missing")
         if change.config_operation == SET:
