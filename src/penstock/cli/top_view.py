@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -12,6 +13,7 @@ from penstock.cli.sizes import counted, shown_bytes, shown_duration
 
 NEARLY_EXPIRED = 0.8
 "The share of the retention from which an unread message is about to be deleted."
+NAME_WIDTH_MIN = 14
 
 
 def view(figures: dict[str, Any]) -> RenderableType:
@@ -42,9 +44,8 @@ def _head(figures: dict[str, Any]) -> RenderableType:
 
 
 def _topics(topics: list[dict[str, Any]]) -> Table:
-    table = _table("topic", "partitions", "messages", "size", "produce msg/s", "produce", "fetch", "groups")
-    for topic in topics:
-        table.add_row(
+    rows = [
+        (
             topic["name"],
             str(topic["partitions"]),
             f"{topic['messages']:,}",
@@ -54,50 +55,64 @@ def _topics(topics: list[dict[str, Any]]) -> Table:
             f"{shown_bytes(topic['fetch_bytes_per_s'])}/s",
             str(topic["consumers"]),
         )
-    return table
+        for topic in topics
+    ]
+    return _table(("topic", "parts", "messages", "size", "msg/s", "produce", "fetch", "groups"), rows)
 
 
 def _groups(groups: list[dict[str, Any]]) -> Table:
-    table = _table("consumer group", "members", "lag", "lag size", "behind", "of retention", left=("state",))
+    rows, styles = [], []
     for group in groups:
         share = group["retention_share"]
-        style = "red" if share is not None and share >= NEARLY_EXPIRED else None
-        table.add_row(
-            group["name"],
-            group["state"],
-            str(group["members"]),
-            f"{group['lag_messages']:,}",
-            shown_bytes(group["lag_bytes"]),
-            "" if group["lag_seconds"] is None else shown_duration(group["lag_seconds"]),
-            "" if share is None else f"{share:.0%}",
-            style=style,
+        styles.append("red" if share is not None and share >= NEARLY_EXPIRED else None)
+        rows.append(
+            (
+                group["name"],
+                group["state"],
+                str(group["members"]),
+                f"{group['lag_messages']:,}",
+                shown_bytes(group["lag_bytes"]),
+                "" if group["lag_seconds"] is None else shown_duration(group["lag_seconds"]),
+                "" if share is None else f"{share:.0%}",
+            )
         )
-    return table
+    headings = ("consumer group", "state", "members", "lag", "lag size", "behind", "of retention")
+    return _table(headings, rows, styles, left=1)
 
 
 def _storage(groups: list[dict[str, Any]]) -> Table:
-    table = _table("storage group", "disks", "used", "free", left=("erasure", "state"))
+    rows, styles = [], []
     for group in groups:
         serving = sum(vdisk["state"] == "serving" for vdisk in group["vdisks"])
-        table.add_row(
-            group["name"],
-            group["erasure"],
-            group["state"],
-            f"{serving} of {len(group['vdisks'])}",
-            shown_bytes(group["used"]),
-            shown_bytes(group["free"]),
-            style=None if group["state"] == "healthy" else "red",
+        styles.append(None if group["state"] == "healthy" else "red")
+        rows.append(
+            (
+                group["name"],
+                group["erasure"],
+                group["state"],
+                f"{serving} of {len(group['vdisks'])}",
+                shown_bytes(group["used"]),
+                shown_bytes(group["free"]),
+            )
         )
-    return table
+    return _table(("storage group", "erasure", "state", "disks", "used", "free"), rows, styles, left=2)
 
 
-def _table(name: str, *numeric: str, left: tuple[str, ...] = ()) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", expand=False)
-    table.add_column(name.upper(), overflow="ellipsis", no_wrap=True, min_width=16)
-    for column in left:
-        table.add_column(column.upper(), no_wrap=True)
-    for column in numeric:
-        table.add_column(column.upper(), justify="right", no_wrap=True)
+def _table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str | None] | None = None, *, left: int = 0
+) -> Table:
+    """A table whose first column is cut where the terminal is narrow, and no other. `left` columns after it are texts, the rest
+    are figures."""
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", expand=False)
+    for number, (heading, *cells) in enumerate(zip(headings, *rows, strict=True)):
+        if number == 0:
+            table.add_column(heading.upper(), min_width=NAME_WIDTH_MIN)
+        else:
+            width = max(map(len, (heading, *cells)))
+            table.add_column(heading.upper(), justify="left" if number <= left else "right", no_wrap=True, min_width=width)
+    for number, row in enumerate(rows):
+        name = Text(row[0], no_wrap=True, overflow="ellipsis")  # a column that must not wrap would not be the first to shrink
+        table.add_row(name, *row[1:], style=None if styles is None else styles[number])
     return table
 
 
