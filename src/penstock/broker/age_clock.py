@@ -1,9 +1,8 @@
-"""The clock that ages are told by: whatever is deleted because it is old is old by this one, and no jump of the machine's clock
-carries it along.
+"""The clock that retention uses to decide what has expired. A jump of the machine's clock does not expire messages early.
 
-It follows the machine's clock, is never ahead of it, and never runs at more than twice the speed of time that really passes. So
-whatever becomes of the machine's clock, a message that it stamped stays for at least half of its retention. A jump forward is
-caught up with at that speed; one backward is followed at once. Someone who knows that the machine's clock is right can say so.
+It follows the machine's clock, is never ahead of it, and never runs at more than twice real speed: after any jump, a message is
+kept for at least half of its retention. It catches up with a jump forward at that speed, and follows a jump backward at once. An
+operator can confirm that the machine's clock is right (`penstock storage confirm-clock`), which ends the catching up.
 
 "w"     in the system tablet: what this clock said last, version 1 | milliseconds since the epoch 8
 """

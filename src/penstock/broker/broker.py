@@ -247,7 +247,7 @@ class Broker(PartitionBroker):
             return status
 
     async def settled_start(self, topic: Topic, number: int) -> int:
-        """Where a partition begins once everything that was being deleted is gone, and leases of now are respected."""
+        """The start offset of a partition after all pending deletes, respecting current leases."""
         tablet_id = topic.tablets[number]
         if self._led_nodes is None or self.tablets.hosts(tablet_id):
             return await self.partition(topic, number).trim(0)

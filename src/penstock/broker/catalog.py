@@ -64,8 +64,8 @@ class Catalog:
         self._load(tablet)
 
     def follow(self, tablet: TableTablet, keys: Iterable[bytes]) -> list[Topic]:
-        """Some keys of a followed tablet have changed. Returns the topics that changed, as they are now; one that is gone as it
-        was, and being deleted."""
+        """Apply changed keys of a followed tablet. Returns the changed topics as they are now; a deleted topic is returned as
+        it was, marked as being deleted."""
         changed: list[Topic] = []
         for key in keys:
             if not key.startswith(b"t"):

@@ -1,9 +1,8 @@
-"""What a batch goes through before a partition takes it: its records are checked as Kafka's brokers check them, compressed and
-stamped as its topic asks, and it is queued.
+"""Validates produced batches and queues them for their partition: records are checked as Kafka's brokers check them, and
+recompressed and stamped as the topic requires.
 
-That is done where the batch arrives if it takes microseconds. What takes longer is done in threads, beside the event loop; while
-a batch of a partition is in one, those that come after it for that partition wait behind it, so that all are stored in the order
-they came in.
+Work of microseconds is done at once on the event loop, longer work in threads. While a batch is in a thread, later batches of its
+partition wait, so that all are stored in the order of arrival.
 """
 
 from __future__ import annotations

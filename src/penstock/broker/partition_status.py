@@ -1,4 +1,4 @@
-"""A partition in figures, as the node that runs it tells the leader."""
+"""Figures of a partition, which the node that runs it reports to the leader."""
 
 from __future__ import annotations
 

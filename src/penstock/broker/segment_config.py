@@ -1,7 +1,7 @@
-"""What Kafka lets a topic say about its segment files and replicas.
+"""Kafka's topic settings for segment files and replication.
 
 Penstock has neither: every message is synced before it is acknowledged, storage is in blobs, copies are made by the storage
-group. Tools and frameworks set these keys all the same, so they are checked, kept and shown, and have nothing to act on.
+group. Tools and frameworks set these keys anyway, so they are validated, stored and shown, but have no effect.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class SystemTablets:
         random: Random,
         probe: TabletProbe,
     ) -> SystemTablets:
-        """Boot the five at once; those that are given up without what is lost of them. If one fails, the others are stopped."""
+        """Boot all five at once; with `give_up`, without their lost records. If one fails, the others are stopped."""
         boot = partial(_boot, storage=storage, options=options, clock=clock, random=random, probe=probe)
         boots = [asyncio.create_task(boot(number)) for number in (SYSTEM, CONSUMERS, TRANSACTIONS, NAMESPACE, TABLES)]
         try:

@@ -23,7 +23,7 @@ KEY_COST: Final = 32  # bytes of a key in a page, beside what it holds
 
 
 class TablePosition(msgspec.Struct, frozen=True, array_like=True):
-    """How far a follower has come. While it takes a snapshot, `next_key` is where the next page begins."""
+    """The position of a follower. During a snapshot, `next_key` is the first key of the next page."""
 
     epoch: int = 0
     version: int = 0
@@ -47,7 +47,7 @@ class TablePage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TableFeed:
-    """The changes of a system tablet, for those who follow it."""
+    """The changes of a system tablet, for its followers."""
 
     def __init__(self, tablet: SystemTablet) -> None:
         self._tablet = tablet
@@ -81,7 +81,7 @@ class TableFeed:
         return self._since(position.version)
 
     def _snapshot(self, position: TablePosition, *, is_first: bool) -> TablePage:
-        """A page of all keys as they are now. What changes meanwhile has a higher version, and is told later."""
+        """A page of all keys as they are now. Changes made during the snapshot have a higher version, and are sent after it."""
         changes: list[TableChange] = []
         size = 0
         next_key: bytes | None = None
@@ -129,7 +129,7 @@ class TableFeed:
         self._wake()
 
     async def _restart(self, tablet: KvTablet) -> None:
-        """Another generation begins, of which requests that failed may be a part: everything is told again."""
+        """A new generation starts, which may include requests that failed before: send everything again."""
         self._epoch = tablet.generation
         self._version = self._forgotten = 0
         self._changes.clear()

@@ -60,8 +60,7 @@ class TransactionalOffsets:
             self._note(entry)
 
     async def finish(self, producer_id: int, *, commit: bool, is_known: Callable[[UUID], bool]) -> None:
-        """The transaction ends: in one step its positions become those of their consumers, or nothing is left of them. Done once
-        more it changes nothing."""
+        """End a transaction: atomically commit its offsets, or discard them. Idempotent."""
         begin, end = _PREFIX.pack(b"x", producer_id), _PREFIX.pack(b"x", producer_id + 1)
         staged_keys = list(self._tablet.keys(begin, end))
         now_ms = int(self._clock.wall() * 1000)

@@ -382,7 +382,7 @@ async def listen_schemas(
 
 
 def import_listeners(modules: Sequence[str]) -> None:
-    """Import what listeners need, so that a node that waits to take over starts them at once. What is not installed is told when
+    """Import the code of listeners in advance, so that a standby node starts them at once. A missing package is reported when
     it is needed."""
     for module in modules:
         with suppress(ImportError):

@@ -28,7 +28,8 @@ Assignor = Callable[[Mapping[str, Candidate], Mapping[UUID, int]], Target]
 
 
 class _Share(NamedTuple):
-    """Topics that the same members want, and who has been given which of their partitions: what was held before comes first."""
+    """Topics with the same subscribers, and which member has which of their partitions. Partitions stay with their previous
+    owner first."""
 
     subscribers: list[str]
     topics: list[UUID]
@@ -73,7 +74,7 @@ ASSIGNORS: Final[dict[str, Assignor]] = {"uniform": uniform, "range": range_}
 
 
 def _shares(members: Mapping[str, Candidate], partitions: Mapping[UUID, int]) -> list[_Share]:
-    """Topics put together by who wants them, in an order that depends on nothing but the arguments."""
+    """Group topics by their subscribers, in an order that depends only on the arguments."""
     alike: dict[frozenset[UUID], list[str]] = {}
     for member in sorted(members):
         alike.setdefault(members[member].subscribed, []).append(member)

@@ -162,7 +162,7 @@ class GroupCoordinator:
             self._apply(slot, slot.group.release(error))
 
     async def stop(self) -> None:
-        """Answer all who wait, and finish what is being written."""
+        """Answer all waiting requests, and finish the writes in flight."""
         self.release()
         await asyncio.gather(*self._tasks)
 

@@ -25,7 +25,7 @@ TIMEOUT_MS_MAX = 1_800_000
 
 
 class GroupConfigKey(NamedTuple):
-    """A setting of groups: the option it stands for, the least it can be, and what it is for."""
+    """A setting of groups: the option it maps to, its minimum, and its description."""
 
     option: str
     low: int

@@ -12,7 +12,7 @@ from penstock.core.errors import PenstockError
 
 
 class GroupState(Enum):
-    """Where a group stands; the values are Kafka's names."""
+    """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"

@@ -10,7 +10,8 @@ from penstock.broker.groups.members import JoinRequest, Member, OfferedProtocol
 
 
 class ProtocolOffers:
-    """How many members of a group offer each protocol, so that a member that joins is checked without a look at all others."""
+    """Counts how many members of a group support each protocol, so that a joining member is checked without scanning all
+    others."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

@@ -187,7 +187,7 @@ class Groups:
             self._kinds[kind].check_fetch(name, member_id, epoch)
 
     def release(self) -> None:
-        """Answer all who wait for others of their group: the broker is about to stop."""
+        """Answer all requests that wait for other members of their group: the broker is about to stop."""
         for groups in self._kinds.values():
             groups.release()
 

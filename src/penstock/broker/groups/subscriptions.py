@@ -1,4 +1,4 @@
-"""Which topics members of a group subscribe to, by name or by pattern, as topics come and go."""
+"""Tracks which topics the members of a group subscribe to, by name or by pattern, as topics are created and deleted."""
 
 from __future__ import annotations
 

@@ -243,8 +243,7 @@ class QueueAgent:
     # What is done in a pass.
 
     async def _note_all_writes(self, now_s: float) -> None:
-        """Rates of every partition. Where there are very many, those at rest are looked at in turns: a node with ten thousand
-        idle topics has better things to do."""
+        """Update the write rates of every partition. With very many partitions, idle ones are sampled in turns to save CPU."""
         topics = self._namespace.topics()
         resting = sum(watch.is_resting for watch in self._writes.values())
         turns = resting // RESTING_AT_ONCE + 1

@@ -110,7 +110,7 @@ def partition_shown(
 
 
 def disposition(next_row: int, lower: int, unread: int) -> Disposition:
-    """Where a consumer of this next row stands that has so many rows before it."""
+    """The state of a consumer at this next row, with so many rows before it."""
     if next_row < lower:
         return Disposition.EXPIRED
     if unread > 0:

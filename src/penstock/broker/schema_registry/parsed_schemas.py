@@ -1,4 +1,4 @@
-"""Parses schemas with all that they refer to, and keeps those that were parsed lately. Large ones are parsed in a thread."""
+"""Parses schemas with all their references, and caches the parsed ones. Large schemas are parsed in a thread."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ParsedSchemas:
             raise invalid_schema(f"it cannot be compared with earlier versions: {error}") from error
 
     async def _references(self, references: Sequence[Reference], context: str) -> dict[str, Schema]:
-        """All schemas that some references lead to, each after those that it refers to itself."""
+        """All schemas that are referenced, directly or not, each after those that it references itself."""
         schemas: dict[str, Schema] = {}
         visiting: set[tuple[str, int]] = set()
 

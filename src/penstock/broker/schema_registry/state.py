@@ -192,7 +192,7 @@ class RegistryState:
 
 
 def content_hash(value: SchemaValue) -> int:
-    """A hash of what tells schemas apart, for this process only: see `same_content`."""
+    """A hash for comparing schemas within this process: see `same_content`."""
     if value.schema_type == "AVRO" and not value.references and value.metadata is None and value.rule_set is None:
         return hash(value.schema) & _HASH_MASK
     more = msgspec.json.encode([value.schema_type, value.references, value.metadata, value.rule_set], order="sorted")

@@ -44,7 +44,7 @@ class StreamEngine(Protocol):
 
     @property
     def followers(self) -> Followers:
-        """Those who wait for more messages."""
+        """Readers that wait for new messages."""
         ...
 
     async def publish(self, subject: str, data: Buffer, headers: Mapping[str, str] | None = None) -> PublishResult:

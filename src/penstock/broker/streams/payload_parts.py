@@ -14,7 +14,7 @@ async def in_one_piece(data: bytes) -> AsyncIterator[Buffer]:
 
 
 async def chained(held: Sequence[Buffer], rest: AsyncIterator[Buffer]) -> AsyncIterator[Buffer]:
-    """Parts that are there already, and then those that come."""
+    """Parts that were already received, then the remaining ones as they arrive."""
     for part in held:
         yield part
     async for part in rest:

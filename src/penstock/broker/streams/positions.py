@@ -26,7 +26,7 @@ _RULE = Struct(">BdI")
 
 
 class ConsumerPosition(NamedTuple):
-    """The seed's tuple: who, where, and the last sequence it has acknowledged."""
+    """The seed's tuple: the consumer, the subject, and the last acknowledged sequence."""
 
     durable_name: str
     subject: str
@@ -34,9 +34,9 @@ class ConsumerPosition(NamedTuple):
 
 
 class DeliveryRule(NamedTuple):
-    """How messages of a subject are handed to the members of a durable name, each to one of them. Whatever is not acknowledged
-    within `ack_wait_s` is handed out again, up to `tries_max` times (0: for ever), and then goes to `dead_letter` if that is
-    given."""
+    """How messages of a subject are delivered to the members of a durable consumer, each to one of them. A message that is not
+    acknowledged within `ack_wait_s` is redelivered, up to `tries_max` times (0: without limit), then sent to `dead_letter` if
+    that is set."""
 
     ack_wait_s: float
     tries_max: int = 0

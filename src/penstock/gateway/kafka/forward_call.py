@@ -1,7 +1,7 @@
-"""A request that this node passes on to the one that leads: groups, transactions, and all that changes the catalog live there.
+"""A request that this node forwards to the cluster's leader, which has the groups, the transactions and the catalog.
 
-The frame of the request goes as it came, with the name of the user and the address of the client, and the frame of the reply
-comes back. So a client may ask any node for anything.
+The request is forwarded unchanged, with the user's name and the client's address, and the response is returned unchanged. So a
+client can send any request to any node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which record of a stored batch is the first from a time on, whatever the batch is compressed with.
+"""Finds the first record of a stored batch from a time on, with any compression.
 
-A batch only says when its latest record is from; the records themselves have to be looked at, one by one, up to the one wanted.
-This is for those who ask for an offset by time, not for the path of the data.
+A batch header has only the time of its latest record, so the records are scanned up to the first match. This is for lookups of
+offsets by time, not for the data path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client is told when the node that leads does not answer: to look for it again, and to ask again."""
+"""Error responses for clients when the cluster's leader does not answer: they refresh metadata and retry."""
 
 from __future__ import annotations
 

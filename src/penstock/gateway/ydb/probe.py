@@ -1,4 +1,4 @@
-"""What is counted of the calls of YDB's clients, and the traces that those are part of."""
+"""Counters and traces of calls of YDB clients."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def unsupported(message: str) -> StatusError:
 
 
 def session_expired(message: str) -> StatusError:
-    """The session of the stream is gone; the client opens another."""
+    """The stream's session has expired; the client opens another."""
     return StatusError(Status.SESSION_EXPIRED, message)
 
 

@@ -155,6 +155,6 @@ def _alter(consumer: ConsumerSettings, requested: Any) -> ConsumerSettings:
 
 
 def alter_attributes(attributes: dict[str, str], changes: Any) -> dict[str, str]:
-    """Attributes with some set, and those that are set to nothing gone."""
+    """Attributes after a change; an empty value removes one."""
     merged = {**attributes, **dict(changes)}
     return {name: value for name, value in merged.items() if value}

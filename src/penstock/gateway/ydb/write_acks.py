@@ -1,4 +1,4 @@
-"""What a writer is told of a request, in its encoded form: an acknowledgement a message, packed by a compiled kernel."""
+"""Encodes acknowledgements to a writer, one per message, with a compiled kernel."""
 
 from __future__ import annotations
 

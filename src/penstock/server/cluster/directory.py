@@ -47,7 +47,7 @@ class ClusterDirectory:
 
     @classmethod
     def open(cls, config: NodeConfig, random: Random, clock: Clock) -> ClusterDirectory:
-        """Lock the directory and read who it is. Each opening has a higher incarnation than the one before."""
+        """Lock the directory and read its identity. The incarnation increases with every open."""
         path = config.data_dir.absolute()
         if (path / NODE_NAME).exists():
             raise DirectoryMismatchError(
@@ -70,7 +70,7 @@ class ClusterDirectory:
 
     @classmethod
     def look(cls, path: Path) -> ClusterDirectory:
-        """Read who a directory is without locking it; a node may work in it meanwhile."""
+        """Read the identity in a directory without locking it; a node may be using it."""
         fields = read_fields(path / CLUSTER_NAME, {"directory_id": str, "incarnation": int}) or {}
         disks = tuple(path / disk for disk in fields.get("disks") or ["disk0"])
         directory = cls(path, None, fields.get("directory_id", ""), disks)

@@ -182,10 +182,8 @@ class ForwardService:
 
 
 class LeaderForwarder:
-    """Passes requests on to the node that leads, wherever that is. `leader` returns its id, `link_to` a link to a node.
-
-    `table` is the copy of its tables here, while this node follows: who changes something by way of this node finds it here.
-    """
+    """Forwards requests to the current leader. `leader` returns its id, `link_to` a link to a node. `table` is the local copy
+    of the leader's tables on a follower, so that a client sees its own changes on this node."""
 
     def __init__(self, node_id: int, leader: Callable[[], int | None], link_to: Callable[[int], Link]) -> None:
         self._node_id = node_id

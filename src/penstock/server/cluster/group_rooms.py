@@ -16,8 +16,8 @@ POLL_S: Final = 5.0
 
 
 class GroupRooms:
-    """Asks all nodes about their disks now and then while there is more than one group to choose from. `partitions` counts those
-    of each group; `first_group` is where tablets are for which none is named."""
+    """Polls the disks of all nodes while there is more than one storage group to choose from. `partitions` counts the
+    partitions of each group; `first_group` is the group of tablets that name none."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""What a node of a cluster needs for its Kafka clients: who leads which partition, and the way to the node that leads."""
+"""What a node of a cluster needs for its Kafka clients: the leader of each partition, and the connection to the cluster's
+leader."""
 
 from __future__ import annotations
 

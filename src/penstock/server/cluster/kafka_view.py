@@ -1,4 +1,4 @@
-"""The cluster as this node tells Kafka clients of it."""
+"""The cluster metadata that this node returns to Kafka clients."""
 
 from __future__ import annotations
 

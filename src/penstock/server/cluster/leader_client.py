@@ -62,7 +62,7 @@ class LeaderClient:
 
 
 class FollowedFloors:
-    """What must be kept of the partitions of this node, as the leader told last."""
+    """The offsets that retention must keep for partitions of this node, as the leader reported them last."""
 
     def __init__(self, client: LeaderClient, tablet_ids: Callable[[], Sequence[int]], clock: Clock) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""What the leader tells nodes that follow it: the tables of the system tablet, and what retention must keep for consumers."""
+"""Serves followers from the leader: the tables of the system tablet, and the offsets that retention must keep for consumers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which node runs the broker: the leader. The system tablets are started there with a higher generation, which fences the node
-before.
+"""Decides whether this node runs the broker. The leader does: it starts the system tablets with a higher generation, which
+fences the previous leader.
 
-A node that was fenced stops its broker and follows; it starts one again only if it leads. Coordination only says who should run
-it: with that away, the node that runs it goes on. Tablets of topics go on, whatever the role.
+A fenced node stops its broker and becomes a follower. Without coordination, the node that runs the broker continues. Tablets of
+topics run in both roles.
 """
 
 from __future__ import annotations

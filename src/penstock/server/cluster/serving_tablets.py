@@ -1,8 +1,8 @@
-"""Which tablets serve on which node, with their generations: every node tells every other one as soon as that changes.
+"""Which tablets serve on which node, with their generations. Every node sends changes to all others.
 
-So any node can tell clients who leads a partition and in which epoch. A node asks each of the others what serves there, and is
-answered when that differs from what it knows; the answer to what was the same for a while is that it still is. Each answer also
-tells how busy the tablets are: a node that begins to lead has to know that of the tablets of the one that led before.
+So any node can return the leader and leader epoch of a partition to clients. A node long-polls each of the others: the answer
+comes when the tablets there have changed, or after a while without a change. It also says how busy each tablet is, so that a
+node that becomes the leader knows the load of the tablets of its predecessor.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from penstock.server.http.errors import NotAllowedError
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Someone who has said who it is; without access rules everyone may do everything."""
+    """An authenticated caller; without access rules everyone may do everything."""
 
     principal: str
     host: str

@@ -131,7 +131,7 @@ class TopicResource(Resource):
         return Page([self._view(topic, snapshot) for topic in page], len(topics))
 
     async def create(self, call: Call[Nothing, Nothing, NewTopic]) -> TopicView:
-        """POST /topics: by who may make any topic, or this one."""
+        """POST /topics: needs CREATE on the cluster or on this topic."""
         new_topic, caller = call.body, call.caller
         if not caller.may(Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME):
             caller.check_topic(Operation.CREATE, new_topic.name)

@@ -1,4 +1,4 @@
-"""What pipelines say of themselves, for those who watch the node."""
+"""Status reports of pipelines, for metrics and alerts."""
 
 from __future__ import annotations
 

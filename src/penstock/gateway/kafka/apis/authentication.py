@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: a client says who it is."""
+"""SaslHandshake and SaslAuthenticate: authenticate a client."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class _EntityComponent(Protocol):
 
 
 async def describe_client_quotas(call: Call, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    """The quotas of everyone who matches."""
+    """The quotas of all matching entities."""
     try:
         _check_components(request.components)
     except InvalidQuotaError as error:

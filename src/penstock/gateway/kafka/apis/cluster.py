@@ -1,4 +1,4 @@
-"""FindCoordinator and DescribeCluster: who does what. The node that leads coordinates all groups and transactions."""
+"""FindCoordinator and DescribeCluster. The cluster's leader coordinates all groups and transactions."""
 
 from __future__ import annotations
 

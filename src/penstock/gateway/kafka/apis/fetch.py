@@ -1,7 +1,7 @@
 """Fetch: returns batches of partitions, from memory or straight from files, and waits for `min_bytes` of them.
 
-What is in memory is read at once. A fetch runs as a task only while it reads from files. While it waits for records it is an
-object that a write tells of it, and a timer: a node can have thousands of them.
+Batches in memory are read at once. A fetch is a task only while it reads from files. While it waits for records it is only a
+callback of the partition and a timer, so that a node can have thousands of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""FindPieces: a reader on the same machine is told where in the files its batches are, and reads them itself.
+"""FindPieces: returns where in the files a partition's batches are, so that a reader on the same machine reads them itself.
 
-A reader opens what it is told of at once, and a file that is open outlives its deletion. If it comes too late, because the disk
-has moved its blobs to another file by then, or is on another machine, the file is not there, and it fetches instead. That
-messages stay until they are read is for leases to see to.
+A reader opens the files at once, and an open file outlives its deletion. If a file is gone because its blobs were moved, or the
+reader is on another machine, it fetches instead. Leases keep messages from being deleted before they are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups, DeleteGroups and OffsetDelete: groups as those see them who look after them."""
+"""ListGroups, DescribeGroups, DeleteGroups and OffsetDelete: administration of groups."""
 
 from __future__ import annotations
 

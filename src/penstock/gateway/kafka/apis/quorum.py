@@ -1,5 +1,7 @@
-"""DescribeQuorum: who keeps what the cluster knows of itself. Here that is a tablet of the node that leads, whose storage group
-keeps the copies: its generation stands for the epoch of the leader, the changes made in it for the end of the log."""
+"""DescribeQuorum: the replicas of the cluster metadata, which is a tablet of the leader here, replicated by its storage group.
+
+The tablet's generation is the leader epoch, and its number of changes the end of the log.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ METADATA_PARTITION = 0
 
 
 async def describe_quorum(call: Call, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """This node alone, for the one log that clients can ask for; the others are told of."""
+    """This node alone for the metadata log; any other log is an error."""
     node = call.node
     topics = [
         QuorumTopic(topic_name=topic.topic_name, partitions=[_partition(call, topic.topic_name, partition.partition_index)])

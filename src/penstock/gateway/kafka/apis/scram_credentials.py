@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials: how users prove who they are."""
+"""DescribeUserScramCredentials and AlterUserScramCredentials: the credentials of users."""
 
 from __future__ import annotations
 

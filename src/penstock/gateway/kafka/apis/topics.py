@@ -51,7 +51,7 @@ class InvalidAssignmentError(InvalidRequestError):
 
 
 async def create_topics(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Make topics, each for itself; or only say what would come of it."""
+    """Create topics, each independently; with validate_only, only check that it would succeed."""
     names = [topic.name for topic in request.topics]
     quota = ChangeQuota(call, CREATE_IS_STRICT_FROM)
     results = []

@@ -105,7 +105,7 @@ def both(first: Guard, second: Guard) -> Guard:
 
 
 def take_out(request: Any, items: str, allowed: Callable[[Any], bool]) -> list[Any]:
-    """Take out of a request the parts that are not allowed; those parts."""
+    """Remove the parts of a request that are not allowed, and return them."""
     kept: list[Any] = []
     denied: list[Any] = []
     for item in getattr(request, items):

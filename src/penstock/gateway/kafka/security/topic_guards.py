@@ -40,7 +40,7 @@ DENIED: Final = "access is denied"
 
 
 async def _metadata(call: Call, request: metadata_messages.MetadataRequest, handler: Handler) -> Any:
-    """Only topics that the client may know of. One that is not there is made only for those who may make it."""
+    """Return only topics that the client may describe. An unknown topic is auto-created only for clients that may create it."""
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     denied: list[metadata_messages.MetadataRequestTopic] = []
     if not wants_all:
