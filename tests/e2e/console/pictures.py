@@ -1,6 +1,6 @@
 """Pictures of every page of the console for the documentation: `make pictures` writes them to docs/images.
 
-Every page is taken in the light theme; those that newcomers see first in the dark one and on a phone too.
+Every page is taken in the light theme, in the dark one, and on a phone.
 """
 
 from __future__ import annotations
@@ -10,46 +10,89 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from confluent_kafka import Producer
+from playwright.sync_api import Browser
 
 from tests.e2e.cluster.running_cluster import running_cluster
 from tests.e2e.console.browser import running_browser
 from tests.e2e.console.live_data import base_url, node_with_data
 from tests.e2e.console.test_pages import PAGES
+from tests.e2e.console.test_sign_in import PASSWORD, admin, secured_console, sign_in
 from tests.e2e.console.window import DESK, PHONE, ROOT, Theme, Window, opened_window
+from tests.e2e.http.api_client import client_of
+from tests.e2e.running_node import RunningNode, penstock
 
-FIRST_SEEN = ("overview", "topics", "messages", "consumers", "configuration", "pipeline")
 SETTLE_MS = 600
+SECURED: Final = [("/security", "nightly report", "security")]
+CLUSTERED: Final = [("/nodes", "rack-3", "nodes"), ("/topics/clicks/partitions", "have a leader", "partition-map")]
 
-Form = tuple[str, Theme, tuple[int, int]]
+
+class Form(NamedTuple):
+    """One of the ways a page is taken."""
+
+    suffix: str
+    theme: Theme
+    size: tuple[int, int]
+
+
+FORMS: Final = (Form("", "light", DESK), Form("-dark", "dark", DESK), Form("-phone", "light", PHONE))
+# Taken from nodes that have more to show there.
+ELSEWHERE: Final = {name for _, _, name in (*SECURED, *CLUSTERED)}
+ALONE: Final = [page for page in PAGES if page[2] not in ELSEWHERE]
+NAMES: Final = [
+    f"{name}{form.suffix}.png" for _, _, name in (*ALONE, *SECURED, *CLUSTERED, ("", "", "sign-in")) for form in FORMS
+]
 
 
 def main() -> int:
-    """Start a node with data, wait until charts have something to show, and take the pictures."""
+    """Start nodes with data, wait until charts have something to show, and take the pictures."""
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.console.pictures", description=__doc__)
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to collect data for charts")
-    parser.add_argument("--all", action="store_true", help="every page in every form, for a look")
     arguments = parser.parse_args()
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    first = [page for page in PAGES if page[2] in FIRST_SEEN]
-    forms: list[Form] = [("", "light", DESK), ("-dark", "dark", DESK), ("-phone", "light", PHONE)]
-    with (
-        tempfile.TemporaryDirectory(prefix="penstock-pictures-") as folder,
-        running_browser() as browser,
-        node_with_data(Path(folder)) as node,
-    ):
-        time.sleep(arguments.seconds)
-        for form, theme, size in forms:
-            with opened_window(browser, base_url(node), size=size, theme=theme) as window:
-                _take(window, PAGES if arguments.all or not form else first, arguments.folder, form)
-    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as folder:
-        _take_cluster(Path(folder), forms, arguments.folder)
+    folder: Path = arguments.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as data, running_browser() as browser:
+        for part in ("alone", "secured", "cluster"):
+            (Path(data) / part).mkdir()
+        with node_with_data(Path(data) / "alone") as node:
+            time.sleep(arguments.seconds)
+            for form in FORMS:
+                with opened_window(browser, base_url(node), size=form.size, theme=form.theme) as window:
+                    _take(window, ALONE, folder, form)
+        with secured_console(Path(data) / "secured") as node:
+            _take_secured(browser, node, folder)
+        _take_cluster(browser, Path(data) / "cluster", folder)
     return 0
 
 
-def _take_cluster(data: Path, forms: list[Form], folder: Path) -> None:
+def _take_secured(browser: Browser, node: RunningNode, folder: Path) -> None:
+    """The pages that show users."""
+    for user in ("anna", "reports"):
+        penstock("user", "set", user, stdin=f"of {user}\n".encode(), variables=admin(node))
+    for rule in (
+        ["allow", "--topic-prefix", "shop.", "anna", "read", "write"],
+        ["allow", "--group", "*", "anna", "read"],
+        ["allow", "--topic", "secret-plans", "reports", "read"],
+        ["deny", "--topic", "salaries", "*", "read"],
+    ):
+        penstock("access", *rule, variables=admin(node))
+    api = client_of(node, user="admin", password=PASSWORD)
+    api.post("/users/reports/tokens", {"name": "nightly report", "life_s": 90 * 86_400})
+    api.post("/users/anna/tokens", {"name": "notebook", "life_s": 7 * 86_400})
+    assert api.call("PUT", "/quotas", {"user": "anna", "client": None, "producer_byte_rate": 1 << 20}).status == 200
+    for form in FORMS:
+        with opened_window(browser, base_url(node), size=form.size, theme=form.theme) as window:
+            window.open("/")
+            window.see("Sign in to Penstock")
+            _keep(window, folder / f"sign-in{form.suffix}.png")
+            sign_in(window, "admin", PASSWORD)
+            _take(window, SECURED, folder, form)
+
+
+def _take_cluster(browser: Browser, data: Path, folder: Path) -> None:
     """The pages that show more in a cluster."""
     options = {number: ("--rack", f"rack-{number}") for number in (1, 2, 3)}
     with running_cluster(data, options=options) as cluster:
@@ -59,19 +102,21 @@ def _take_cluster(data: Path, forms: list[Form], folder: Path) -> None:
         for number in range(5000):
             producer.produce("clicks", b"x" * 100, partition=number % 24 if number % 3 else 7)
         assert producer.flush(60) == 0
-        with running_browser() as browser:
-            for form, theme, size in forms:
-                with opened_window(browser, cluster.url(min(cluster.nodes)), size=size, theme=theme) as window:
-                    nodes = ("/nodes", "rack-3" if size == DESK else "leader", "nodes")
-                    _take(window, [nodes, ("/topics/clicks/partitions", "have a leader", "partition-map")], folder, form)
+        for form in FORMS:
+            with opened_window(browser, cluster.url(min(cluster.nodes)), size=form.size, theme=form.theme) as window:
+                _take(window, CLUSTERED, folder, form)
 
 
-def _take(window: Window, pages: list[tuple[str, str, str]], folder: Path, form: str) -> None:
+def _take(window: Window, pages: list[tuple[str, str, str]], folder: Path, form: Form) -> None:
     for path, text, name in pages:
         window.open(path)
         window.page.get_by_text(text).first.wait_for(state="attached")
-        window.page.wait_for_timeout(SETTLE_MS)
-        window.page.screenshot(path=folder / f"{name}{form}.png")
+        _keep(window, folder / f"{name}{form.suffix}.png")
+
+
+def _keep(window: Window, path: Path) -> None:
+    window.page.wait_for_timeout(SETTLE_MS)
+    window.page.screenshot(path=path)
 
 
 if __name__ == "__main__":

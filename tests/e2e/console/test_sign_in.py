@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
@@ -17,23 +19,20 @@ pytestmark = pytest.mark.slow
 PASSWORD = "open sesame"
 
 
-@pytest.fixture(scope="module")
-def secured(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    path = tmp_path_factory.mktemp("secured")
+@contextmanager
+def secured_console(path: Path) -> Iterator[RunningNode]:
+    """A node that requires authentication, with one topic."""
     (path / "password").write_text(PASSWORD)
-    argv = [
-        "--data-dir",
-        str(path / "data"),
-        "--http-port",
-        "0",
-        "--sasl",
-        "true",
-        "--admin-password-file",
-        str(path / "password"),
-    ]
-    with running_node(path / "log", argv) as running:
+    security = ["--sasl", "true", "--admin-password-file", str(path / "password")]
+    with running_node(path / "log", ["--data-dir", str(path / "data"), "--http-port", "0", *security]) as running:
         made = penstock("topic", "create", "secret-plans", variables=admin(running))
         assert made.returncode == 0, made.stderr
+        yield running
+
+
+@pytest.fixture(scope="module")
+def secured(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with secured_console(tmp_path_factory.mktemp("secured")) as running:
         yield running
 
 
@@ -142,6 +141,33 @@ def test_users_and_access_rules_are_managed(browser: Browser, secured: RunningNo
         page.get_by_label("Type ada to confirm").fill("ada")
         page.get_by_role("button", name="Delete", exact=True).click()
         users.get_by_text("ada", exact=True).wait_for(state="detached")
+
+
+def test_tokens_are_created_listed_and_revoked(browser: Browser, secured: RunningNode) -> None:
+    with opened_window(browser, base_url(secured)) as window:
+        page = window.page
+        sign_in(window, "admin", PASSWORD, "/security")
+        tokens = page.get_by_role("table", name="Tokens")
+        tokens.get_by_text("Chrome at 127.0.0.1").first.wait_for()  # this very session
+        page.get_by_role("button", name="Create token").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name").fill("nightly report")
+        dialog.get_by_label("Expires in").fill("30d")
+        dialog.get_by_role("button", name="Create", exact=True).click()
+        token = dialog.get_by_label("The token").inner_text()
+        window.picture("light-token")
+        dialog.get_by_role("button", name="Done").click()
+        bearer = {"Authorization": f"Bearer {token}"}
+        asked = f"{base_url(secured)}/api/v1/cluster"
+        with opened_window(browser, base_url(secured)) as program:
+            assert program.page.request.get(asked, headers=bearer).json()["user"] == "admin"
+        assert unnamed_controls(page) == []
+        assert axe_violations(page) == []
+        page.get_by_role("button", name="Revoke the token nightly report of admin").click()
+        dialog.get_by_role("button", name="Revoke", exact=True).click()
+        tokens.get_by_text("nightly report").wait_for(state="detached")
+        with opened_window(browser, base_url(secured)) as program:
+            assert program.page.request.get(asked, headers=bearer).status == 401
     for size, theme in ((PHONE, "light"), (DESK, "dark")):
         with opened_window(browser, base_url(secured), size=size, theme="dark" if theme == "dark" else "light") as window:
             sign_in(window, "admin", PASSWORD, "/security")
