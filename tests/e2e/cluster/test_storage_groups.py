@@ -62,8 +62,8 @@ def test_new_topics_are_spread_over_groups_but_not_to_a_full_disk_and_a_drained_
         await drain(Seat(2, "disk0" if left.disk == "disk1" else "disk1"), awaits=False)
         with pytest.raises(CommandError, match="mirror-3 needs disks in 3 fail domains"):
             await ask_leader(operator, MAKE_GROUP, {}, WAIT_S)
-        for disk in ("disk0", "disk1"):
-            await ask_leader(operator, UNDRAIN_DISK, {"node": "2", "disk": disk}, WAIT_S)
+        for name in ("disk0", "disk1"):
+            await ask_leader(operator, UNDRAIN_DISK, {"node": "2", "disk": name}, WAIT_S)
         await ask_leader(operator, MAKE_GROUP, {}, WAIT_S)
         for topic in ("first", "second"):
             assert await asyncio.to_thread(read, bootstrap, topic, len(VALUES)) == VALUES

@@ -47,7 +47,7 @@ def _group(number: int, *disks: tuple[VDiskState, int]) -> GroupReport:
 @pytest.mark.parametrize("partitions", [0, 1000])
 def test_a_group_with_a_full_disk_gets_no_tablets_though_that_keeps_bytes_free_for_making_room(partitions: int) -> None:
     full = _room(1, 0, _group(1, ("serving", 900 * MIB), ("full", 200 * MIB), ("serving", 900 * MIB)))
-    other = _room(2, partitions, _group(2, *[("serving", 400 * MIB)] * 3))
+    other = _room(2, partitions, _group(2, ("serving", 400 * MIB), ("serving", 400 * MIB), ("serving", 400 * MIB)))
     assert choose_groups([full, other], 3) == [2, 2, 2]
 
 
