@@ -11,9 +11,7 @@ from typing import NamedTuple, TypeVar
 from penstock.blob.blob_id import (
     BLOB_SIZE_MAX,
     CHANNEL_KEY_SIZE,
-    GENERATION_MAX,
     PREFIX_SIZE,
-    STEP_MAX,
     BlobId,
     pack_fields,
 )
@@ -25,11 +23,11 @@ from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge
+from penstock.blob.request_checks import collect_trouble, field_trouble, get_trouble, put_trouble
 from penstock.blob.status import OK, Reply, Status, Submitted
 from penstock.blob.topology import Erasure, main_part
 from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
-from penstock.core.errors import InvalidRequestError
 
 _DECISIVE = (Status.BLOCKED, Status.RACE)  # the answer of one disk decides
 READS_AT_ONCE = 64
@@ -132,7 +130,7 @@ class GroupProxy:
         self, blob_id: BlobId, offset: int = 0, length: int | None = None, *, deadline_s: float | None = None
     ) -> GetResult:
         """Read a blob, or `length` bytes of it from `offset` (to its end by default)."""
-        trouble = _get_trouble(blob_id, offset, length)
+        trouble = get_trouble(blob_id, offset, length)
         if trouble:
             return GetResult(Status.ERROR, b"", trouble)
         count = min(blob_id.size - offset, blob_id.size if length is None else length)
@@ -157,7 +155,7 @@ class GroupProxy:
         """A whole blob, if a disk has the part that is all of it, and has it in memory."""
         group = self.group
         link = group.links[order]
-        if link is None or offset or length is not None or _get_trouble(blob_id, 0, None):
+        if link is None or offset or length is not None or get_trouble(blob_id, 0, None):
             return None
         prefix = blob_id.pack()[:PREFIX_SIZE]
         if group.erasure is Erasure.NONE:
@@ -172,7 +170,7 @@ class GroupProxy:
     def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
         """The range as pieces of open files, for sendfile; None unless every part it covers is local, in place and healthy.
         They are not verified."""
-        if _get_trouble(blob_id, offset, length) or offset + length > blob_id.size or self.group.erasure.is_mirror:
+        if get_trouble(blob_id, offset, length) or offset + length > blob_id.size or self.group.erasure.is_mirror:
             return None
         packed = blob_id.pack()
         orders = self.group.subgroup(packed[:PREFIX_SIZE])
@@ -197,7 +195,7 @@ class GroupProxy:
     ) -> Reply:
         """Start generation `generation` of a tablet: all older ones may change nothing from now on. `issuer` is a number that
         the starter draws once, so that its retry is not taken for a rival."""
-        trouble = _field_trouble(BlobId(tablet, 0, generation, 0, 0, 0)) or ("" if generation else "generations count from 1")
+        trouble = field_trouble(BlobId(tablet, 0, generation, 0, 0, 0)) or ("" if generation else "generations count from 1")
         if not trouble and not 0 < issuer < 1 << 64:
             trouble = f"issuer {issuer} is out of range: it is drawn from 1..{(1 << 64) - 1}"
         if trouble:
@@ -221,8 +219,8 @@ class GroupProxy:
         """Set keep flags, and then the barrier: blobs of the channel up to its generation and step are garbage unless kept. Give
         each command of a generation a higher counter; the same command may be repeated."""
         keep, do_not_keep = tuple(keep), tuple(do_not_keep)
-        trouble = _field_trouble(BlobId(tablet, channel, generation, counter, 0, 0))
-        trouble = trouble or _collect_trouble((tablet, channel), keep + do_not_keep, barrier, hard=hard)
+        trouble = field_trouble(BlobId(tablet, channel, generation, counter, 0, 0))
+        trouble = trouble or collect_trouble((tablet, channel), keep + do_not_keep, barrier, hard=hard)
         if trouble:
             return Reply(Status.ERROR, f"cannot collect garbage: {trouble}")
         channel_key = tablet.to_bytes(8, "big") + bytes([channel])
@@ -243,7 +241,7 @@ class GroupProxy:
         cannot be read makes the answer an ERROR, unless those are asked for too."""
         if first[:2] != last[:2]:
             return RangeResult(Status.ERROR, (), f"a range is within one channel of one tablet, not from {first} to {last}")
-        if trouble := _field_trouble(first) or _field_trouble(last):
+        if trouble := field_trouble(first) or field_trouble(last):
             return RangeResult(Status.ERROR, (), trouble)
         work = self._range(first, last, with_data=with_data, with_unreadable=with_unreadable)
         return await (work if deadline_s is None else _within(deadline_s, work, RangeResult))
@@ -253,7 +251,7 @@ class GroupProxy:
     ) -> DiscoverResult:
         """The newest blobs of channel 0 that are certainly written, at most `limit`, and what the tablet is blocked to. NODATA if
         there is none; a limit of 0 asks for the generations alone."""
-        if trouble := _field_trouble(BlobId(tablet, 0, min_generation, 0, 0, 0)):
+        if trouble := field_trouble(BlobId(tablet, 0, min_generation, 0, 0, 0)):
             return DiscoverResult(Status.ERROR, -1, (), trouble)
         work = self._discover(tablet, min_generation, limit, with_data=with_data)
         return await (work if deadline_s is None else _within(deadline_s, work, DiscoverResult))
@@ -468,53 +466,12 @@ def _packed(blob_id: BlobId, data: Content) -> bytes | Reply:
     """The id of a blob's first part; if the blob cannot be put, the reply that says why."""
     size = blob_id.size
     if len(data) != size or blob_id.part or not 0 < size <= BLOB_SIZE_MAX:
-        return Reply(Status.ERROR, _put_trouble(blob_id, data))
+        return Reply(Status.ERROR, put_trouble(blob_id, data))
     try:
         return blob_id.pack_part(1)
     except struct.error:
-        return Reply(Status.ERROR, _field_trouble(blob_id))
+        return Reply(Status.ERROR, field_trouble(blob_id))
 
 
 def _reply_of(reply: DiskReply) -> Reply:
     return OK if reply.status is Status.OK else Reply(reply.status, reply.reason)
-
-
-def _put_trouble(blob_id: BlobId, data: Content) -> str:
-    if blob_id.part:
-        return f"{blob_id} names part {blob_id.part}; put takes whole blobs, with part 0"
-    if len(data) != blob_id.size:
-        return f"{blob_id} says {blob_id.size} bytes, but {len(data)} were given"
-    return f"{blob_id} has {blob_id.size} bytes; a blob has 1 to {BLOB_SIZE_MAX}"
-
-
-def _field_trouble(blob_id: BlobId) -> str:
-    try:
-        blob_id.check()
-    except InvalidRequestError as error:
-        return str(error)
-    return ""
-
-
-def _get_trouble(blob_id: BlobId, offset: int, length: int | None) -> str:
-    if trouble := _field_trouble(blob_id):
-        return trouble
-    if blob_id.part:
-        return f"{blob_id} names part {blob_id.part}; get takes whole blobs, with part 0"
-    if offset < 0 or (length is not None and length <= 0):
-        return f"cannot read {length} bytes from offset {offset}"
-    return ""
-
-
-def _collect_trouble(
-    channel: tuple[int, int], flagged: tuple[BlobId, ...], barrier: tuple[int, int] | None, *, hard: bool
-) -> str:
-    if barrier is not None and not (0 <= barrier[0] <= GENERATION_MAX and 0 <= barrier[1] <= STEP_MAX):
-        return f"barrier {barrier} is out of range: generation and step are 32-bit numbers"
-    if hard and flagged:
-        return "a hard barrier takes no keep flags: it ends blobs whatever their flags"
-    for blob_id in flagged:
-        if trouble := _field_trouble(blob_id):
-            return trouble
-        if blob_id[:2] != channel:
-            return f"{blob_id} is not in channel {channel[1]} of tablet {channel[0]}"
-    return ""

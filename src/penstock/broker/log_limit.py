@@ -1,5 +1,5 @@
-"""The logs of tablets. Whoever takes tablets over replays what their logs have since their last snapshots, before they serve: of
-many tablets, that is too much for a moment."""
+"""A limit for the logs of tablets. A node that takes tablets over replays what is in their logs since their last snapshots before they
+serve, which takes long for many tablets."""
 
 from __future__ import annotations
 
