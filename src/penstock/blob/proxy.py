@@ -370,10 +370,10 @@ class GroupProxy:
             given: list[Given | None] = []
             for at in range(0, len(found), READS_AT_ONCE):
                 window = found[at : at + READS_AT_ONCE]
-                if with_data and len(window) > 1:
+                if with_data or not all(is_whole(self.group, seen) for seen in window):
                     given += await asyncio.gather(*map(give_out, window))
                 else:
-                    given += [await give_out(seen) for seen in window]
+                    given += [(seen.blob_id, None) for seen in window]
             return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None), "", tuple(unreadable))
         except ListingError as error:
             return RangeResult(error.status, (), error.reason)

@@ -16,6 +16,7 @@ from penstock.blob.link import CollectRequest, DiskReply
 from penstock.blob.meta import BarrierItem, BlockItem
 from penstock.blob.quorum import group_quorum
 from penstock.blob.record import HEADER_SIZE
+from penstock.testing.sim_loop import current_loop
 from tests.sim_group import SimGroup, blob_at, payload, run_group
 
 KINDS = list(Erasure)
@@ -399,6 +400,27 @@ def test_a_range_goes_over_more_ids_than_a_disk_lists_at_once_in_both_directions
         assert [blob_id for blob_id, _ in down.blobs] == list(reversed(blobs))
 
     run_group(Erasure.NONE, scenario)
+
+
+def test_a_listing_completes_many_blobs_at_a_time() -> None:
+    """A tablet starts after the only disk that has the end of its log beside one that lags was lost: it must not take a sync for
+    each entry."""
+
+    async def scenario(group: SimGroup) -> None:
+        await group.settle()
+        await group.do(group.life.take_out(0))
+        blobs = await group.store(range(640))
+        await group.do(group.life.put_in(0))
+        await group.take_out(1)
+        began = current_loop().time()
+        found = await group.do(group.proxy.range(blob_at(0, 0), blob_at(640, 0)))
+        assert (found.status, [blob_id for blob_id, _ in found.blobs]) == (Status.OK, list(blobs))
+        assert current_loop().time() - began < 0.1, "one after another they take more than a second"
+        await group.take_out(2)
+        await group.put_in(1)
+        await group.expect(blobs)
+
+    run_group(Erasure.MIRROR_3, scenario)
 
 
 @kinds_with_handoffs
