@@ -22,7 +22,7 @@ from penstock.blob.link import BlocksReply, CollectRequest, DiskLink, DiskReply,
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
-from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge
+from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge, windows
 from penstock.blob.request_checks import collect_trouble, field_trouble, get_trouble, put_trouble
 from penstock.blob.status import OK, Reply, Status, Submitted
 from penstock.blob.topology import Erasure, main_part
@@ -30,7 +30,6 @@ from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
 
 _DECISIVE = (Status.BLOCKED, Status.RACE)  # the answer of one disk decides
-READS_AT_ONCE = 64
 _NONE = Erasure.NONE  # to look it up in the enumeration costs as much as the rest of `local`
 
 Result = TypeVar("Result")
@@ -368,8 +367,7 @@ class GroupProxy:
                     return None
 
             given: list[Given | None] = []
-            for at in range(0, len(found), READS_AT_ONCE):
-                window = found[at : at + READS_AT_ONCE]
+            for window in windows(found):
                 if with_data or not all(is_whole(self.group, seen) for seen in window):
                     given += await asyncio.gather(*map(give_out, window))
                 else:

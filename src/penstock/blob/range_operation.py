@@ -8,7 +8,7 @@ so it is where the disks that give no page, or cannot tell what they lack, could
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.blob.blob_id import BlobId
@@ -18,6 +18,8 @@ from penstock.blob.quorum import absence_shown, fits_fail_model, put_done, put_e
 from penstock.blob.status import Status
 
 PAGE = 4096
+READS_AT_ONCE = 64
+READ_BYTES_AT_ONCE = 4 << 20  # or a single blob: links and memory hold several such readers
 
 
 class ListedBlob(NamedTuple):
@@ -154,3 +156,17 @@ def judge(group: Group, seen: ListedBlob) -> bool | None:
 def is_whole(group: Group, seen: ListedBlob) -> bool:
     """Whether the blob has all the parts that an acknowledged put leaves."""
     return put_done(group.erasure, seen.parts)
+
+
+def windows(listed: Sequence[ListedBlob]) -> Iterator[list[ListedBlob]]:
+    """Cuts a listing into stretches of blobs that are read at once."""
+    window: list[ListedBlob] = []
+    size = 0
+    for seen in listed:
+        size += seen.blob_id.size
+        if len(window) == READS_AT_ONCE or (window and size > READ_BYTES_AT_ONCE):
+            yield window
+            window, size = [], seen.blob_id.size
+        window.append(seen)
+    if window:
+        yield window

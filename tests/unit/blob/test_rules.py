@@ -15,6 +15,7 @@ from penstock.blob.journal import chunk_name
 from penstock.blob.link import CollectRequest, DiskReply
 from penstock.blob.meta import BarrierItem, BlockItem
 from penstock.blob.quorum import group_quorum
+from penstock.blob.range_operation import ListedBlob, windows
 from penstock.blob.record import HEADER_SIZE
 from penstock.testing.sim_loop import current_loop
 from tests.sim_group import SimGroup, blob_at, payload, run_group
@@ -400,6 +401,17 @@ def test_a_range_goes_over_more_ids_than_a_disk_lists_at_once_in_both_directions
         assert [blob_id for blob_id, _ in down.blobs] == list(reversed(blobs))
 
     run_group(Erasure.NONE, scenario)
+
+
+def test_a_listing_reads_no_more_at_once_than_links_and_memory_hold() -> None:
+    def sizes(*blobs: int) -> list[list[int]]:
+        listed = [ListedBlob(blob_at(step, size), (), 0) for step, size in enumerate(blobs)]
+        return [[seen.blob_id.size for seen in window] for window in windows(listed)]
+
+    mib = 1 << 20
+    assert sizes() == []
+    assert sizes(8 * mib, 8 * mib, 1, 1, mib, 3 * mib) == [[8 * mib], [8 * mib], [1, 1, mib], [3 * mib]]
+    assert [len(window) for window in sizes(*[1] * 130)] == [64, 64, 2]
 
 
 def test_a_listing_completes_many_blobs_at_a_time() -> None:
