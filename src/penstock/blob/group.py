@@ -17,6 +17,7 @@ PACE_WEIGHT = 0.1
 PACE_FLOOR_S = 0.002
 NOTICE_S = 1.0  # between two notices of disorder to a disk
 HEDGE_S = 0.05  # how long a command waits for more answers once it has enough
+WINDOWS_AT_ONCE = 8  # stretches of a listing that are read or completed: their bytes fit into the windows of links
 DRAIN_S = 30.0  # longer than any call to a disk or over a link takes
 
 Answer = TypeVar("Answer")
@@ -59,6 +60,7 @@ class Group:
         self.codec: Codec = codec_for(erasure)
         self.links = links
         self.paces = [ResponseTimes() for _ in links]
+        self.reading = asyncio.Semaphore(WINDOWS_AT_ONCE)  # of listings, many of which begin at once when a node takes over
         self.disorders = 0  # how often a disk was seen to lack a part or to hold one too many
         self._tasks: set[asyncio.Task[Any]] = set()
         self._notices: dict[int, asyncio.Task[None]] = {}  # to disks on other nodes, by order number

@@ -369,7 +369,8 @@ class GroupProxy:
             given: list[Given | None] = []
             for window in windows(found):
                 if with_data or not all(is_whole(self.group, seen) for seen in window):
-                    given += await asyncio.gather(*map(give_out, window))
+                    async with self.group.reading:
+                        given += await asyncio.gather(*map(give_out, window))
                 else:
                     given += [(seen.blob_id, None) for seen in window]
             return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None), "", tuple(unreadable))
