@@ -71,7 +71,7 @@ class BoundedLink:
     async def get(self, generation: int, blob_id: bytes, offset: int, length: int) -> PartsReply:
         """See DiskLink."""
         work = self._carrier.get(generation, blob_id, offset, length)
-        return await self._call(generation, work, partial(PartsReply, Status.ERROR, ()))
+        return await self._call(generation, work, _no_parts)
 
     def piece(self, generation: int, blob_id: bytes, offset: int, length: int) -> FilePiece | None:
         """See DiskLink. The files of another node cannot be sent from here."""
@@ -166,3 +166,7 @@ class BoundedLink:
 
 def _no_reply(reason: str) -> DiskReply:
     return DiskReply(Status.ERROR, reason)
+
+
+def _no_parts(reason: str) -> PartsReply:
+    return PartsReply(Status.ERROR, (), reason)

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 CALL_COST = 256  # what a call takes beside its body
 TIMEOUT_MS_MAX = (1 << 31) - 1
 CLOCK_WRAP = 1 << 32
+_OK = CallStatus.OK  # to look it up in the enumeration costs every call a third of a microsecond
 
 
 class PendingCall(asyncio.Future[Reply]):
@@ -223,7 +224,7 @@ class Link:
                 if frame.code:
                     self._fail(future, unpack_reply(frame.code, frame.body))
                 elif not future.done():
-                    future.set_result(Reply(CallStatus.OK, frame.body))
+                    future.set_result(Reply(_OK, frame.body))
             elif connection is self._heart:
                 self._missed = 0
                 sent = self._pings.pop(frame.call, None)

@@ -22,6 +22,8 @@ from penstock.interconnect.status import CallStatus, Parts, pack_error
 
 log = logging.getLogger(__name__)
 
+_OK = CallStatus.OK  # as in link.py
+
 
 class Admitting(Protocol):
     """What decides about the peers of accepted connections and keeps their list."""
@@ -181,7 +183,7 @@ class CallerConnection:
                 self._refuse(served.call, CallStatus.TOO_LARGE, allowed)
                 return
             outbox = self.connection.session.outbox
-            outbox.add(REPLY, CallStatus.OK, served.call, parts)
+            outbox.add(REPLY, _OK, served.call, parts)
             if self._calls:
                 self.connection.flush_soon()  # together with the replies to others
             elif not self._is_receiving:
