@@ -15,13 +15,23 @@ from penstock.core.errors import UnavailableError
 FREED_AT_ONCE: Final = 10
 
 
+class _Assignment:
+    """Owners that are written together."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[int, int] = {}
+        self.writing: asyncio.Task[None] | None = None
+
+
 class Owners:
-    """Keeps what was read or written last, and reads again after a write whose outcome is not known."""
+    """Keeps what was read or written last, and reads again after a write whose outcome is not known. What is to be written while
+    a write is in flight is written together after it: a node that drains hands many tablets over at a time."""
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
         self._map: OwnerMap | None = None
         self._writing = asyncio.Lock()
+        self._next = _Assignment()
 
     async def read(self) -> OwnerMap:
         """All owners."""
@@ -40,8 +50,17 @@ class Owners:
 
     async def assign(self, wanted: Mapping[int, int]) -> None:
         """Write the owners of tablets. UnavailableError if that is not known to be done: then some may be written."""
+        assignment = self._next
+        assignment.wanted.update(wanted)
+        if assignment.writing is None:
+            assignment.writing = asyncio.create_task(self._assign(assignment))
+            assignment.writing.add_done_callback(_note_error)
+        await asyncio.shield(assignment.writing)
+
+    async def _assign(self, assignment: _Assignment) -> None:
         async with self._writing:
-            await self._write(lambda owners: self._coordination.assign_each(owners, wanted))
+            self._next = _Assignment()
+            await self._write(lambda owners: self._coordination.assign_each(owners, assignment.wanted))
 
     async def free(self, existing: Callable[[], Sequence[int]]) -> None:
         """Let tablets that are deleted or do not exist yet have no owner, a few ranges at a time. `existing` tells those that
@@ -58,6 +77,12 @@ class Owners:
         if outcome is not Outcome.DONE:
             raise UnavailableError(f"writing the owners of tablets is {outcome.value}; try again")
         self._map = owners
+
+
+def _note_error(written: asyncio.Task[None]) -> None:
+    """Callers that were cancelled do not learn of an error."""
+    if not written.cancelled():
+        _ = written.exception()
 
 
 def unused_ranges(ranges: Sequence[TabletRange], existing: Sequence[int]) -> Iterator[tuple[int, int]]:

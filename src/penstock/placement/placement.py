@@ -32,7 +32,7 @@ LOOK_S: Final = 0.1
 POLL_S: Final = 1.0
 PAUSE_FACTOR: Final = 4.0
 LOST_AFTER_S: Final = 0.3  # a node that is not reached for so long may be given up
-MOVES_AT_ONCE: Final = 8
+MOVES_AT_ONCE: Final = 32
 TAKEOVERS_AT_ONCE: Final = 96
 PLACE_S: Final = 10.0
 
