@@ -8,20 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from penstock.coordination import Coordination, KeyChange, NotLeaderError, OwnerMap
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
+from penstock.placement.background import BackgroundWork
 from penstock.placement.cluster_view import CatalogTablet, GroupNodes, Inventory, Reachability
 from penstock.placement.hosting import Hosting
 from penstock.placement.node_health import NodeHealth
 from penstock.placement.node_tablets import HostOrder, NodeTablets, PlacedTablet, TabletState
 from penstock.placement.owners import Owners
-from penstock.placement.plan import Move, MoveReason, NodeState, NodeView, TabletView, Takeover, can_run, choose, plan
+from penstock.placement.plan import (
+    Move,
+    MoveReason,
+    NodeState,
+    NodeView,
+    TabletView,
+    Takeover,
+    by_way,
+    choose,
+    move_trouble,
+    plan,
+)
 from penstock.placement.probe import PlacementProbe
 from penstock.placement.tablet_health import TabletHealth
 from penstock.placement.troubles import DOWN_S, troubles_of
@@ -68,7 +80,7 @@ class Placement:
         self._moving: dict[int, Move] = {}
         self._kept: Mapping[int, int] = {}  # the nodes that operators have moved tablets to
         self._homeless: tuple[int, ...] = ()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = BackgroundWork(self._owners.forget)
 
     # The task.
 
@@ -85,7 +97,7 @@ class Placement:
                             await self._act(now)
                         if now - polled_at >= POLL_S and not self._is_polling:
                             polled_at, self._is_polling = now, True
-                            _ = self._spawn(self._poll(), "poll-tablets")
+                            self._background.spawn(self._poll(), "poll-tablets")
                 except NotLeaderError as error:
                     log.info("this node places no tablets any more: %s", error)
                 except PenstockError as error:
@@ -95,9 +107,7 @@ class Placement:
                 await asyncio.sleep(max(LOOK_S, PAUSE_FACTOR * (self._clock.monotonic() - now)))
         finally:
             self._coordination.unlisten(self._wake)
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._background.cancel()
 
     def _wake(self, _: Sequence[KeyChange]) -> None:
         self._woken.set()
@@ -172,8 +182,7 @@ class Placement:
         )
         self._homeless = decided.homeless
         await self._take_over(decided.takeovers, now)
-        for move in decided.moves:
-            _ = self._begin(move)
+        self._begin(decided.moves)
         self._repair(await self._owners.read(), listed, now)
         await self._owners.free(lambda: [tablet.tablet_id for tablet in self._inventory.tablets()])
         existing = {tablet.tablet_id for tablet in listed}
@@ -282,28 +291,36 @@ class Placement:
             for node_id, orders in by_node.items():
                 self._host_later(node_id, orders)
 
-    def _begin(self, move: Move) -> asyncio.Task[None]:
-        self._moving[move.tablet_id] = move
-        return self._spawn(self._hand_over(move), f"move-tablet-{move.tablet_id}")
+    def _begin(self, moves: Sequence[Move]) -> None:
+        """Hand tablets over, those that go the same way together."""
+        for alike in by_way(moves):
+            self._moving.update((move.tablet_id, move) for move in alike)
+            self._background.spawn(self._hand_over(alike), f"move-tablets-from-{alike[0].source}-to-{alike[0].target}")
 
-    async def _hand_over(self, move: Move) -> None:
-        """Let a tablet stop where it runs, then let the other node have it. Without an answer of the first it stays there."""
-        tablet_id, began = move.tablet_id, self._clock.monotonic()
+    async def _hand_over(self, moves: Sequence[Move]) -> None:
+        """Let tablets stop where they run, then let the other node have them. Without an answer of the first they stay there."""
+        began = self._clock.monotonic()
+        (_, source, target, reason), wanted = moves[0], [move.tablet_id for move in moves]
         try:
-            if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
-                log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
+            released = await self._hosting.release(source, wanted)
+            if len(released) < len(wanted):
+                log.warning("tablets %s stay on node %d, which has not released them", sorted({*wanted} - released), source)
+            if not released:
                 return
             stopped_at = self._clock.monotonic()
-            self.probe.note_move(tablet_id, move.reason, stopped_at)
-            await self._owners.assign({tablet_id: move.target})
-            is_failing = move.reason is MoveReason.FAILING
-            self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
-            await self._host(move.target, [HostOrder(tablet_id)])
-            told = "tablet %d moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
+            for tablet_id in released:
+                self.probe.note_move(tablet_id, reason, stopped_at)
+            await self._owners.assign(dict.fromkeys(sorted(released), target))
+            for tablet_id in released:
+                is_failing = reason is MoveReason.FAILING
+                self._tablet_health.given(tablet_id, target, self._clock.monotonic(), is_failing=is_failing)
+            await self._host(target, [HostOrder(tablet_id) for tablet_id in sorted(released)])
+            told = "tablets %s moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
             stopped_s, started_s = stopped_at - began, self._clock.monotonic() - stopped_at
-            log.info(told, tablet_id, move.source, move.target, move.reason.value, stopped_s, started_s)
+            log.info(told, sorted(released), source, target, reason.value, stopped_s, started_s)
         finally:
-            del self._moving[tablet_id]
+            for tablet_id in wanted:
+                del self._moving[tablet_id]
             self._woken.set()
 
     def _repair(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
@@ -325,7 +342,7 @@ class Placement:
             for order in orders:
                 self._hosting.asked[order.tablet_id] = node_id
             others = {order.tablet_id: strays.get(order.tablet_id, []) for order in orders}
-            _ = self._spawn(self._host_after_release(node_id, orders, others), f"host-at-{node_id}")
+            self._background.spawn(self._host_after_release(node_id, orders, others), f"host-at-{node_id}")
 
     async def _host_after_release(self, node_id: int, orders: Sequence[HostOrder], strays: Mapping[int, Sequence[int]]) -> None:
         released: dict[int, list[int]] = {}
@@ -344,26 +361,13 @@ class Placement:
     def _host_later(self, node_id: int, orders: Sequence[HostOrder]) -> None:
         for order in orders:
             self._hosting.asked[order.tablet_id] = node_id
-        _ = self._spawn(self._host(node_id, orders), f"host-at-{node_id}")
+        self._background.spawn(self._host(node_id, orders), f"host-at-{node_id}")
 
     async def _host(self, node_id: int, orders: Sequence[HostOrder]) -> None:
         self.probe.starts += len(orders)
         for state in await self._hosting.host(node_id, orders):
             if state.is_up:
                 self.probe.note_up(state.tablet_id, self._clock.monotonic())
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._logged(work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except PenstockError as error:
-            self._owners.forget()
-            log.warning("tablets will be placed later: %s", error)
 
     # For the broker and operators.
 
@@ -446,19 +450,12 @@ class Placement:
         tablet = next((tablet for tablet in self._existing() if tablet.tablet_id == tablet_id), None)
         if tablet is None:
             raise InvalidRequestError(f"no topic has a tablet {tablet_id}; `penstock tablet list` shows them")
-        target, owner = self._nodes.get(node_id), self._owners.known.owner_of(tablet_id)
-        if target is None:
-            raise InvalidRequestError(f"there is no node {node_id}; `penstock node list` shows them")
-        if not target.can_take:
-            why = "drains; undrain it first" if target.is_draining else "cannot be reached"
-            raise InvalidRequestError(f"node {node_id} {why}")
-        group = self._inventory.group(tablet.group)
-        if not can_run(self._view(tablet, owner, group), node_id):
-            why = "it follows the leader" if tablet.follows_leader else f"its data is only on node {min(group.nodes, default=0)}"
-            raise InvalidRequestError(f"tablet {tablet_id} cannot run on node {node_id}: {why}")
+        owner = self._owners.known.owner_of(tablet_id)
+        if trouble := move_trouble(self._view(tablet, owner, self._inventory.group(tablet.group)), self._nodes, node_id):
+            raise InvalidRequestError(trouble)
         source = None if owner is None or owner == node_id else self._nodes.get(owner)
         if source is not None and source.state is NodeState.ALIVE and not self._is_busy(tablet_id):
-            _ = self._begin(Move(tablet_id, source.node_id, node_id, MoveReason.OPERATOR))
+            self._begin([Move(tablet_id, source.node_id, node_id, MoveReason.OPERATOR)])
         move, state = self._moving.get(tablet_id), self._hosting.state(node_id, tablet_id)
         if owner == node_id or (move is not None and move.target == node_id):
             await self._coordination.kept.keep(tablet_id, node_id)

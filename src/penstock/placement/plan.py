@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import Final, NamedTuple
 
 TOLERANCE: Final = 0.1
@@ -170,6 +171,28 @@ def choose(nodes: Sequence[NodeView], tablets: Sequence[TabletView], new: Sequen
             loads.add(target, tablet)
             chosen[tablet.tablet_id] = target
     return chosen
+
+
+def by_way(moves: Iterable[Move]) -> list[list[Move]]:
+    """Moves that are made together: from the same node to the same other one, for one reason."""
+    ways: dict[tuple[int, int, MoveReason], list[Move]] = {}
+    for move in moves:
+        ways.setdefault(move[1:], []).append(move)
+    return list(ways.values())
+
+
+def move_trouble(tablet: TabletView, nodes: Mapping[int, NodeView], node_id: int) -> str:
+    """Why a tablet cannot be moved to a node; empty if it can."""
+    target = nodes.get(node_id)
+    if target is None:
+        return f"there is no node {node_id}; `penstock node list` shows them"
+    if not target.can_take:
+        return f"node {node_id} " + ("drains; undrain it first" if target.is_draining else "cannot be reached")
+    if not can_run(tablet, node_id):
+        follows_leader = tablet.load == inf
+        why = "it follows the leader" if follows_leader else f"its data is only on node {min(tablet.disk_nodes, default=0)}"
+        return f"tablet {tablet.tablet_id} cannot run on node {node_id}: {why}"
+    return ""
 
 
 def _take_over(
