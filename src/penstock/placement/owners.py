@@ -34,7 +34,13 @@ class Owners:
         self._next = _Assignment()
 
     async def read(self) -> OwnerMap:
-        """All owners."""
+        """All owners, after the write that is in flight: what is read during one may be older than what it leaves."""
+        if self._map is not None:
+            return self._map
+        async with self._writing:
+            return await self._read()
+
+    async def _read(self) -> OwnerMap:
         if self._map is None:
             self._map = await self._coordination.read_owners()
         return self._map
@@ -66,12 +72,12 @@ class Owners:
         """Let tablets that are deleted or do not exist yet have no owner, a few ranges at a time. `existing` tells those that
         there are, sorted."""
         async with self._writing:
-            ranges = (await self.read()).ranges()
+            ranges = (await self._read()).ranges()
             for first, last in islice(unused_ranges(ranges, existing()), FREED_AT_ONCE):
                 await self._write(partial(self._coordination.assign, first=first, last=last, node_id=None))
 
     async def _write(self, write: Callable[[OwnerMap], Awaitable[Outcome]]) -> None:
-        owners = await self.read()
+        owners = await self._read()
         self._map = None
         outcome = await write(owners)
         if outcome is not Outcome.DONE:
