@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import confluent_kafka
@@ -42,6 +44,7 @@ from tests.e2e.kafka.secured import (
     PASSWORD,
     PLAINTEXT,
     authenticate,
+    client_tls,
     confluent_options,
     python_options,
     secured,
@@ -336,3 +339,14 @@ def test_without_security_nobody_needs_to_say_who_they_are(tmp_path_factory: pyt
         response = client.call(keys.SASL_AUTHENTICATE, 2, token, SaslAuthenticateResponse)
         assert response.error_code == errors.ILLEGAL_SASL_STATE
         assert client.call(keys.METADATA, 1, MetadataRequest(), MetadataResponse).brokers
+
+
+@pytest.mark.parametrize("use_uvloop", [True, False], ids=["uvloop", "asyncio"])
+def test_a_client_of_tls_that_reads_nothing_does_not_hold_up_the_stop(
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture, use_uvloop: bool
+) -> None:
+    running = RunningGateway(tmp_path_factory.mktemp("idle"), tls=server_tls(), use_uvloop=use_uvloop)
+    with ExitStack() as clients, running as gateway:
+        plain = clients.enter_context(socket.create_connection(("127.0.0.1", gateway.port), 20))
+        clients.enter_context(client_tls().wrap_socket(plain, server_hostname="localhost"))
+    assert "not answered in time" not in caplog.text

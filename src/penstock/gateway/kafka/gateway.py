@@ -18,6 +18,7 @@ from penstock.gateway.kafka.probe import KafkaProbe
 log = logging.getLogger(__name__)
 
 SWEEP_INTERVAL_S = 0.5
+TLS_END_S = 1.0  # how long a client has to confirm the end of its connection; an idle one may not read, and never does
 BACKLOG = 1024
 
 
@@ -92,7 +93,12 @@ class KafkaGateway:
         """Starts to listen. Raises OSError if the address is in use or not local."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Connection(self._node), self._host, self._port, backlog=BACKLOG, ssl=self._tls
+            lambda: Connection(self._node),
+            self._host,
+            self._port,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_shutdown_timeout=None if self._tls is None else TLS_END_S,
         )
         self._port = self._server.sockets[0].getsockname()[1]
         self._node.port = self._advertised_port or self._port
