@@ -81,8 +81,20 @@ def read_states(client: CommandClient) -> dict[str, State]:
             if record.value is None:
                 states.pop(name, None)
             else:
-                states[name] = json.loads(bytes(record.value))
+                states[name] = _report(name, bytes(record.value))
     return states
+
+
+def _report(name: str, value: bytes) -> State:
+    """A report with all that is shown in lists; something else in its place, or of another version, is no reason to fail."""
+    lacking = {"name": name, "kind": "", "state": "unknown", "source": "", "target": ""}
+    try:
+        report = json.loads(value)
+    except ValueError:
+        report = None
+    if not isinstance(report, dict):
+        report = {"last_error": "its last report cannot be read"}
+    return {**lacking, **dict.fromkeys(("rows_per_s", "lag_rows", "rows_written"), 0), **report}
 
 
 def _seen(state: State) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 from confluent_kafka import Producer
 
@@ -115,6 +116,34 @@ def test_pipelines_are_what_their_runners_say(api: ApiClient) -> None:
     api.post(f"/topics/{topic}/messages", {"key": "p", "value": None})
     assert api.call("GET", "/pipelines/p").status == 404
     assert api.get("/topics", search=topic)["items"][0]["is_internal"]
+
+
+def test_rows_that_a_pipeline_lost_are_told_by_the_api_the_command_and_metrics(api: ApiClient, node: RunningNode) -> None:
+    topic = "__penstock_pipelines"
+    api.call("POST", "/topics", {"name": topic, "config": {"cleanup.policy": "compact"}})
+    lost = {"dead_letters": 3, "late_rows": 73823, "empty_rows": 2}
+    report = {"name": "lossy", "kind": "transform", "state": "finished", "updated_ms": int(time.time() * 1000), **lost}
+    api.post(f"/topics/{topic}/messages", {"key": "lossy", "value": report})
+    shown = api.get("/pipelines/lossy")
+    assert {name: shown[name] for name in lost} == lost
+    api.post(f"/topics/{topic}/messages", {"key": "odd", "value": "not a report"})
+    listed = {line.split("\t")[0]: line.split("\t")[2] for line in node.ok("pipeline", "list", "--no-headers").splitlines()}
+    assert (listed["lossy"], listed["odd"]) == ("finished", "unknown")
+    assert "its last report cannot be read" in node.ok("pipeline", "status", "odd")
+    said = node.ok("pipeline", "status", "lossy")
+    for line in ("dead letters 3", "late rows    73,823, dropped by the watermark", "empty rows   2, without any field"):
+        assert line in said, said
+    http = node.ready["listeners"]["http"]
+    wanted = [f'penstock_pipeline_{name}_total{{pipeline="lossy"}} {count}' for name, count in lost.items()]
+    deadline = time.monotonic() + 60
+    while not all(line in _text(f"http://{http['host']}:{http['port']}/metrics") for line in wanted):
+        assert time.monotonic() < deadline, wanted
+        time.sleep(0.2)
+
+
+def _text(url: str) -> str:
+    with urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
 
 
 def test_settings_are_shown_with_their_options_and_without_secrets(api: ApiClient, node: RunningNode) -> None:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -88,8 +88,14 @@ class StateReport:
 
 
 def read_states(client: BlockingClient) -> dict[str, dict[str, Any]]:
-    """The last report of every pipeline, by name."""
-    return {name: json.loads(value) for name, value in read_last_values(client, TOPIC).items()}
+    """The last report of every pipeline, by name, without what is no report."""
+    reports = {}
+    for name, value in read_last_values(client, TOPIC).items():
+        with suppress(ValueError):
+            report = json.loads(value)
+            if isinstance(report, dict):
+                reports[name] = report
+    return reports
 
 
 def read_last_values(client: BlockingClient, topic: str, prefix: str = "") -> dict[str, bytes]:
