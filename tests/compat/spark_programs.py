@@ -22,7 +22,7 @@ MERGE_JARS: Final[Mapping[str, tuple[str, ...]]] = {
         "io.delta:delta-storage:4.2.0",
     )
 }
-STEPS: Final = ("sink", "scan", "filter", "stream", "refusal", "pipeline")
+STEPS: Final = ("sink", "scan", "filter", "stream", "refusal", "table", "pipeline")
 TIMEOUT_S: Final = 1200
 
 

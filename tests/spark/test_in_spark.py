@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from io import BytesIO
 from itertools import count
@@ -87,8 +88,46 @@ def test_topics_are_views_and_filters_are_pushed_down(spark: SparkSession, node:
     plan = rows._jdf.queryExecution().optimizedPlan().toString()
     assert "Filter" not in plan
     assert sorted(row["offset"] for row in rows.collect()) == [0, 1, 2]
-    with pytest.raises(PySparkException, match=r"CREATE TABLE .* cannot work"):
-        spark.sql(f"CREATE TABLE t USING penstock OPTIONS (`kafka.bootstrap.servers` '{node.bootstrap}', subscribe '{topic}')")
+
+
+@pytest.fixture
+def database(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    spark.sql(f"CREATE DATABASE penstock LOCATION '{tmp_path}'")
+    yield "penstock"
+    spark.sql("DROP DATABASE penstock CASCADE")
+
+
+def test_topics_are_tables_that_are_read_anew_by_every_query(
+    spark: SparkSession, node: RunningNode, topic: str, database: str, tmp_path: Path
+) -> None:
+    name = topic.replace("-", "_")
+    for _ in range(2):
+        assert catalog(spark, node.bootstrap, database=database, pattern=topic) == {f"penstock.{name}": topic}
+    assert [row["tableName"] for row in spark.sql("SHOW TABLES IN penstock").collect()] == [name]
+    assert places(spark.table(f"penstock.{name}")) == EXPECTED
+    produce(node.bootstrap, topic, [b"one more"])
+    last = 'SELECT max(offset) FROM penstock.{} WITH (`startingOffsets` = \'{{"{}": {{"0": 4, "1": 9}}}}\')'
+    assert spark.sql(last.format(name, topic)).first() == (10,)
+    reader = spark.readStream.option("startingOffsets", "earliest").table(f"penstock.{name}")
+    writer = reader.writeStream.format("memory").queryName("streamed").trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert spark.table("streamed").count() == 21
+
+
+def test_a_table_keeps_the_options_that_it_was_created_with(
+    spark: SparkSession, node: RunningNode, topic: str, database: str
+) -> None:
+    produce(node.bootstrap, topic, [b'{"id": 7}'])
+    create = (
+        "CREATE TABLE penstock.decoded USING penstock OPTIONS (`kafka.bootstrap.servers` '{}', subscribe '{}', "
+        "valueFormat 'json', valueSchema 'id BIGINT', columns 'value,offset'{})"
+    )
+    with pytest.raises(PySparkException, match=r"a table would show kafka\.sasl\.password"):
+        spark.sql(create.format(node.bootstrap, topic, ", `kafka.sasl.password` 'secret'"))
+    spark.sql(create.format(node.bootstrap, topic, ""))
+    assert spark.sql("SELECT value.id, offset FROM penstock.decoded WHERE value IS NOT NULL").collect() == [(7, 10)]
+    with pytest.raises(PySparkException, match=r"a table of a topic can only be read"):
+        spark.sql("INSERT INTO penstock.decoded SELECT named_struct('id', 1L), 0L")
 
 
 def test_values_are_columns_by_option_alone(spark: SparkSession, node: RunningNode, topic: str) -> None:

@@ -52,10 +52,11 @@ class Layout:
         return value_type if value_type is not None and pa.types.is_struct(value_type) else None
 
 
-def default_schema(options: ReadOptions, value_type: str | None) -> str:
-    """The columns of a read as Spark DDL; decoded values have their own type."""
+def default_schema(options: ReadOptions, value_type: str | None, comment: str | None = None) -> str:
+    """The columns of a read as Spark DDL; decoded values have their own type, and the first column has the comment."""
     types = {**TYPES, **({"value": value_type} if value_type is not None else {})}
-    return ", ".join(f"`{name}` {types[name]}" for name in options.columns)
+    first, *others = (f"`{name}` {types[name]}" for name in options.columns)
+    return ", ".join((first if comment is None else f"{first} COMMENT '{comment}'", *others))
 
 
 def layout(schema: StructType, options: ReadOptions) -> Layout:

@@ -83,16 +83,6 @@ _NAMES: Final = SettingNames(
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))')
 
 
-def refuse_table(options: Mapping[str, str]) -> None:
-    """Refuse a table of Spark's own catalog: of its options Spark (up to 4.3) gives none to a Python source when it is read."""
-    if not options or "provider" in options:
-        raise OptionError(
-            "CREATE TABLE ... USING penstock cannot work: Spark gives a Python source none of a table's options when it is read "
-            "or written. Make a view: spark.read.format('penstock').options(...).load().createOrReplaceTempView(NAME), or "
-            "penstock.spark.catalog(spark, BROKERS) for views of all topics"
-        )
-
-
 def client_options(options: Mapping[str, str]) -> ClientOptions:
     """The connection options of the cluster."""
     servers = options.get("kafka.bootstrap.servers") or options.get("bootstrap.servers")

@@ -124,7 +124,8 @@ class ReadOptions:
 def read_options(given: Mapping[str, str], wanted: ReadMode) -> ReadOptions:
     """Read and check all options of a batch or streaming read, or those of either where it is not known yet which it is."""
     options = {name.lower(): value for name, value in given.items()}
-    kafka_options.refuse_table(options)
+    if not options:
+        raise OptionError("this table has no options: create it without columns, which it takes from OPTIONS")
     _refuse_unknown(options)
     if wanted == "stream":
         _refuse(options, ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"), "a stream has no end")

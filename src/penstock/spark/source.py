@@ -40,6 +40,7 @@ from penstock.spark.releases import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from penstock.spark.table_options import column_comment, created_table_options, stored_options
 from penstock.spark.value_formats import value_format, value_type_of
 from penstock.spark.write_options import WriteOptions, write_options
 
@@ -56,8 +57,9 @@ class PenstockDataSource(DataSource):
     def schema(self) -> str:
         # Batch and stream differ in options, not in columns, and which of them this is cannot be known here.
         with plain_errors():
-            options = read_options(self.options, "any")
-            return default_schema(options, value_type_of(options))
+            table = created_table_options(self.options)
+            options = read_options(self.options if table is None else table, "any")
+            return default_schema(options, value_type_of(options), None if table is None else column_comment(table))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return PenstockReader(*self._read(schema, "batch"))
@@ -93,7 +95,7 @@ class PenstockDataSource(DataSource):
 
     def _read(self, schema: StructType, wanted: ReadMode) -> tuple[ReadOptions, Layout]:
         with plain_errors():
-            options = read_options(self.options, wanted)
+            options = read_options({**stored_options(schema), **self.options}, wanted)
             if wanted == "stream" and not HAS_READ_LIMITS:
                 _refuse_limits(options)
             columns = layout(schema, options)

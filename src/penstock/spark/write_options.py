@@ -85,7 +85,8 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Read and check all options of a write."""
     # Spark adds the place of the checkpoint, and the name of a query, to the options of a stream.
     options = {name.lower(): value for name, value in given.items() if name.lower() not in ("checkpointlocation", "queryname")}
-    kafka_options.refuse_table(options)
+    if not options:
+        raise OptionError("a table of a topic can only be read; write with format('penstock') and the option topic")
     _refuse_unknown(options)
     if options.get("kafka.acks", "all") not in ("all", "-1"):
         raise OptionError(

@@ -1,4 +1,5 @@
-"""Uses topics from one release of Spark: scans, filters, streams, the sink, pipelines, and MERGE INTO with jars of table formats.
+"""Uses topics from one release of Spark: scans, filters, streams, tables, the sink, pipelines, and MERGE INTO with jars of table
+formats.
 
 Called with those jars, or `none`, the address of a broker, and a prefix for names. Prints a line a step, as programs in other
 languages do."""
@@ -82,6 +83,14 @@ class Steps:
             said = str(error)
         assert "maxOffsetsPerTrigger" in said, said
 
+    def table(self) -> None:
+        self._spark.sql(f"CREATE DATABASE penstock LOCATION '{self._directory}/tables'")
+        (name,) = penstock.spark.catalog(self._spark, self._bootstrap, database="penstock", pattern=self._topic)
+        assert self._spark.sql(f"SELECT count(*) FROM {name}").first() == (ROWS,)
+        options = f"`kafka.bootstrap.servers` '{self._bootstrap}', subscribe '{self._topic}', columns 'offset,key'"
+        self._spark.sql(f"CREATE TABLE penstock.few USING penstock OPTIONS ({options})")
+        assert self._spark.sql("SELECT * FROM penstock.few WHERE key = '3'").count() == ROWS // 10
+
     def pipeline(self) -> None:
         self._run_pipeline(
             pipeline=f"{self._topic}-sevens",
@@ -145,7 +154,7 @@ def main() -> None:
             settings |= {"spark.jars": jars, **TABLE_FORMATS, "spark.sql.catalog.lake.warehouse": scratch}
         spark = penstock.spark.session("compat", master="local[2]", settings=settings)
         steps = Steps(spark, bootstrap, prefix, Path(scratch))
-        chosen = [steps.sink, steps.scan, steps.filter, steps.stream, steps.refusal, steps.pipeline]
+        chosen = [steps.sink, steps.scan, steps.filter, steps.stream, steps.refusal, steps.table, steps.pipeline]
         if jars != "none":
             chosen += [steps.merge_into_iceberg, steps.merge_into_delta]
         for step in chosen:
