@@ -1,14 +1,16 @@
-"""Every kind of pipeline and every target, on a cluster, while driver, executors, workers and broker are killed: the target holds
-what the source makes of it, each row once. Minutes of JVMs each, so soak tests."""
+"""Every kind of pipeline and every target, on a cluster, while driver, executors, workers and broker are killed and rows go on
+coming in: the target holds what the source makes of it, each row once. Minutes of JVMs each, so soak tests."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,10 +23,12 @@ from tests.spark.pipelines.table_pipelines import read_table
 from tests.spark.pipelines.test_kills import World, committed, world
 from tests.spark.spark_cluster import SparkCluster, spark_cluster
 
-ROWS = 20_000
+REPLAYED = 20_000
 KEYS = 400
 KILLS = int(os.environ.get("KILLS", "8"))
-BATCH = 2_000
+BATCH = 1_000
+FEED_ROWS = 30
+FEED_EVERY_S = 0.25
 SMALL = ("--conf", "spark.executor.memory=500m", "--conf", "spark.cores.max=2")
 START_MS = 1_790_000_040_000  # a full minute
 SCHEMA = "id BIGINT, n BIGINT, op STRING, region STRING, at TIMESTAMP"
@@ -38,59 +42,63 @@ def change(number: int) -> dict[str, Any]:
     return {"id": number % KEYS, "n": number, "op": op, "region": f"r{number % KEYS % 3}", "at": at}
 
 
-def last_changes(rows: int = ROWS) -> dict[int, int]:
+def last_changes(rows: int) -> dict[int, int]:
     """The number of the last change of each key that is not deleted."""
     last = {change(number)["id"]: change(number) for number in range(rows)}
     return {key: row["n"] for key, row in last.items() if row["op"] != "d"}
 
 
+Check = Callable[[World, Path, int], None]
+
+
 class Case(NamedTuple):
-    """A pipeline: the rest of its file, and what its target must hold in the end."""
+    """A pipeline: the rest of its file, and what its target must hold in the end of so many rows."""
 
     file: str
-    check: Callable[[World, Path], None]
+    check: Check
 
 
-def numbers_in_topic(name: str) -> Callable[[World, Path], None]:
+def numbers_in_topic(name: str) -> Check:
     """Every number is in the topic once."""
 
-    def check(one: World, _directory: Path) -> None:
-        assert Counter(value["n"] for value in committed(one, name)) == Counter(range(ROWS))
+    def check(one: World, _directory: Path, rows: int) -> None:
+        assert Counter(value["n"] for value in committed(one, name)) == Counter(range(rows))
 
     return check
 
 
-def minutes_in_topic(one: World, _directory: Path) -> None:
+def minutes_in_topic(one: World, _directory: Path, rows: int) -> None:
     """Every minute that has ended is there once, with all of its rows."""
     found = {value["minute"]: value["rows"] for value in committed(one, "minutes")}
-    assert len(found) == len(committed(one, "minutes")) >= ROWS // 60 - 110
+    assert len(found) == len(committed(one, "minutes")) >= rows // 60 - 110
     assert set(found.values()) == {60}
 
 
-def numbers_in_table(form: str) -> Callable[[World, Path], None]:
+def numbers_in_table(form: str) -> Check:
     """Every number is in the table once."""
 
-    def check(_one: World, directory: Path) -> None:
-        assert Counter(read_table(form, directory / "lake")["n"].to_pylist()) == Counter(range(ROWS))
+    def check(_one: World, directory: Path, rows: int) -> None:
+        assert Counter(read_table(form, directory / "lake")["n"].to_pylist()) == Counter(range(rows))
 
     return check
 
 
-def last_in_table(form: str) -> Callable[[World, Path], None]:
+def last_in_table(form: str) -> Check:
     """The table has the last change of each key that is not deleted."""
 
-    def check(_one: World, directory: Path) -> None:
-        rows = read_table(form, directory / "lake")
-        assert Counter(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(last_changes().items())
+    def check(_one: World, directory: Path, rows: int) -> None:
+        found = read_table(form, directory / "lake")
+        changes = zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)
+        assert Counter(changes) == Counter(last_changes(rows).items())
 
     return check
 
 
-def values_in_table(_one: World, directory: Path) -> None:
+def values_in_table(_one: World, directory: Path, rows: int) -> None:
     """The table of a compaction has the last value of each key."""
-    rows = read_table("delta", directory / "lake")
-    last = {number % KEYS: number for number in range(ROWS)}
-    assert Counter(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True)) == Counter(last.items())
+    found = read_table("delta", directory / "lake")
+    last = {number % KEYS: number for number in range(rows)}
+    assert Counter(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == Counter(last.items())
 
 
 def table(form: str, more: str = "") -> str:
@@ -98,11 +106,11 @@ def table(form: str, more: str = "") -> str:
     return f"target: {{table: {{format: {form}, location: lake{', name: db.clicks' if form == 'iceberg' else ''}{more}}}}}"
 
 
-def numbers_in_tables(_one: World, directory: Path) -> None:
+def numbers_in_tables(_one: World, directory: Path, rows: int) -> None:
     """Every number is once in the table of its region, and nowhere else."""
     for region in range(3):
         found = read_table("delta", directory / "lake" / f"r{region}")["n"].to_pylist()
-        assert Counter(found) == Counter(number for number in range(ROWS) if number % KEYS % 3 == region)
+        assert Counter(found) == Counter(number for number in range(rows) if number % KEYS % 3 == region)
 
 
 MERGE = ", metadata: none, merge: {key: [id], delete: {column: op}}"
@@ -132,19 +140,50 @@ CASES = {
 }
 
 
-def write_source(one: World, directory: Path) -> None:
-    """The changes, in a topic and in files."""
-    one.node.ok("topic", "create", "changes", "--partitions", "2")
-    producer = confluent_kafka.Producer({"bootstrap.servers": one.node.bootstrap, "linger.ms": 20})
-    for number in range(ROWS):
-        row = change(number)
-        producer.produce("changes", json.dumps(row), key=str(row["id"]), partition=row["id"] % 2)
-        if number % 10_000 == 0:
-            assert producer.flush(60) == 0
-    assert producer.flush(60) == 0
-    (directory / "in").mkdir()
-    for at in range(0, ROWS, BATCH):
-        pq.write_table(pa.table({"n": list(range(at, min(at + BATCH, ROWS)))}), directory / "in" / f"{at:06}.parquet")
+class Feed:
+    """Writes changes to a topic, and their numbers to files, while the pipeline runs."""
+
+    def __init__(self, one: World, directory: Path) -> None:
+        # An idempotent producer: what it sends again after the broker was killed is there once.
+        self._producer = confluent_kafka.Producer(
+            {"bootstrap.servers": one.node.bootstrap, "linger.ms": 20, "enable.idempotence": True}
+        )
+        self._files = directory / "in"
+        self._files.mkdir()
+        one.node.ok("topic", "create", "changes", "--partitions", "2")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.rows = 0
+
+    def write(self, count: int) -> None:
+        """So many more rows."""
+        numbers = range(self.rows, self.rows + count)
+        for number in numbers:
+            row = change(number)
+            self._producer.produce("changes", json.dumps(row), key=str(row["id"]), partition=row["id"] % 2)
+        unfinished = self._files / f".{self.rows:06}"
+        pq.write_table(pa.table({"n": list(numbers)}), unfinished)
+        unfinished.rename(self._files / f"{self.rows:06}.parquet")
+        self.rows += count
+
+    def _run(self) -> None:
+        while not self._stopping.wait(FEED_EVERY_S):
+            self.write(FEED_ROWS)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Rows come in until the end of the block; then all of them are in the topic."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            self._thread.join()
+            self.flush()
+
+    def flush(self) -> None:
+        """Until all rows are acknowledged."""
+        assert self._producer.flush(120) == 0
 
 
 def shake(one: World, cluster: SparkCluster, file: Path, seed: int) -> None:
@@ -176,13 +215,19 @@ def shake(one: World, cluster: SparkCluster, file: Path, seed: int) -> None:
 def test_a_pipeline_outlives_the_deaths_of_all_that_it_needs(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     with world(tmp_path) as one, spark_cluster() as cluster:
-        write_source(one, tmp_path)
+        feed = Feed(one, tmp_path)
         file = tmp_path / "pipeline.yaml"
         file.write_text(
             f"pipeline: shaken\nbrokers: 127.0.0.1:{one.port}\n{case.file}\n"
             f"batch: {{rows_max: {BATCH}}}\nrestart: {{attempts: 100, backoff: 500ms}}\n"
         )
-        shake(one, cluster, file, seed=len(name))
+        if name == "replay":  # its range is known when it is started first
+            feed.write(REPLAYED)
+            feed.flush()
+            shake(one, cluster, file, seed=len(name))
+        else:
+            with feed.going_on():
+                shake(one, cluster, file, seed=len(name))
         last = one.pipeline(file, "--once", *SMALL, master=cluster.address)
         assert last.wait(900) == 0, last.said()[-3000:]
-        case.check(one, tmp_path)
+        case.check(one, tmp_path, feed.rows)
