@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import confluent_kafka
 import pytest
 
 from tests.e2e.cluster.running_cluster import running_cluster
-from tests.e2e.running_node import penstock, running_node
+from tests.e2e.running_node import RunningNode, penstock, running_node
 from tests.ports import free_ports
 from tests.spark.pipelines.test_deploy import ON, SMALL, copy_file, deployed, numbers, numbers_at, until
 from tests.spark.reads import produce
@@ -29,6 +30,16 @@ OPTIONS = (
     "options: {kafka.security.protocol: SASL_PLAINTEXT, kafka.sasl.mechanism: PLAIN, kafka.sasl.username: admin, "
     "kafka.sasl.password: '${file:password}'}\n"
 )
+
+
+def kill_driver(node: RunningNode) -> bool:
+    """kill -9 of the driver, if the node has started one yet."""
+    copy = deployed(node).get("copy")  # a node that has just started may not have read its deployments
+    pid = copy and copy["deployment"]["pid"]
+    if pid:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(pid)
 
 
 def test_kills_of_driver_and_node_lose_and_repeat_nothing(tmp_path: Path) -> None:
@@ -47,13 +58,11 @@ def test_kills_of_driver_and_node_lose_and_repeat_nothing(tmp_path: Path) -> Non
                 is_deployed = True
             for _ in range(chance.randint(1, 3)):
                 for _ in range(chance.randint(1, 20)):
-                    produce(node.bootstrap, "d1", [b'{"n": %d}' % (written + at) for at in range(200)], partition=written % 2)
+                    numbered = [b'{"n": %d}' % (written + at) for at in range(200)]
+                    produce(node.bootstrap, "d1", numbered, partition=written // 200 % 2)
                     written += 200
                     time.sleep(chance.random())
-                pid = deployed(node)["copy"]["deployment"]["pid"]
-                if pid is not None:
-                    os.kill(pid, signal.SIGKILL)
-                    kills += 1
+                kills += kill_driver(node)
             time.sleep(chance.random() * 30)
             node.process.send_signal(signal.SIGKILL)
             node.process.wait()
