@@ -118,7 +118,7 @@ def _python() -> str:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    if Path(os.environ.get("SPARK_HOME", home)).resolve() != home.resolve() or not (home / "__pycache__").is_dir():
+    if Path(os.environ.get("SPARK_HOME", home)).resolve() != home.resolve():
         return sys.executable
     text = _LAUNCHER.format(python=sys.executable, home=home, handover=Path(__file__).with_name("handover.py"), forker=FORKER)
     return str(write_launcher(f"python-{sha256(text.encode()).hexdigest()[:12]}/python", text))
