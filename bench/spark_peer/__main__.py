@@ -43,6 +43,8 @@ LATENCY_GOAL = 0.8
 PARTS = ("none", "lz4", "latency", "sinks")
 
 Run = Callable[[], float]
+Phases = dict[str, float]
+"""Milliseconds of a micro-batch by the names that Spark has for its phases; triggerExecution is all of it."""
 
 
 class Bench:
@@ -116,22 +118,26 @@ class Bench:
         for broker in (self.ours, self.kafka):
             load("create", broker, topic=topic, partitions=PARTITIONS)
         ready = {"rows": "0", "rate": "1000", "size": "100", "parts": "1"}
-        ways: dict[str, Callable[[float], list[float]]] = {
+        ways: dict[str, Callable[[float], list[Phases]]] = {
             "fetch": lambda seconds: self._trickle("penstock", self.ours, topic, seconds),
             "connector": lambda seconds: self._trickle("kafka", self.ours, topic, seconds),
             "kafka": lambda seconds: self._trickle("kafka", self.kafka, topic, seconds),
-            "limit": lambda seconds: self._batch_times("ready", ready, lambda: time.sleep(seconds)),
+            # Rows are produced beside it as well, so that all four share the machine with the same load.
+            "limit": lambda seconds: self._trickle("ready", self.ours, topic, seconds, ready),
         }
         taken: dict[str, list[float]] = {name: [] for name in ways}
+        phases: dict[str, Phases] = {}
         # The first run finds Spark cold: each runs once before it counts.
         for number in range(3 if self.quick else 5):
             for name, run in ways.items():
-                times = run(8 if number == 0 else 12)
+                batches = run(8 if number == 0 else 12)
                 if number:
-                    taken[name].append(median(times))
+                    taken[name].append(median(batch["triggerExecution"] for batch in batches))
+                    phases[name] = {phase: median(batch.get(phase, 0) for batch in batches) for phase in batches[0]}
         found: dict[str, Any] = {name: median(times) for name, times in taken.items()}
         found |= {
             "name": "micro-batch at 1,000 rows/s",
+            "phases_ms": phases,
             "fetch to peer": min(found["connector"], found["kafka"]) / found["fetch"],
             "fetch to limit": found["limit"] / found["fetch"],
         }
@@ -141,6 +147,11 @@ class Bench:
             f"{found['fetch to limit']:.2f} of the limit",
             flush=True,
         )
+        for name in ways:
+            print(
+                f"  {name}, last run: " + ", ".join(f"{phase} {taken:.0f} ms" for phase, taken in phases[name].items()),
+                flush=True,
+            )
         return found
 
     def sink(self, size: int) -> dict[str, Any]:
@@ -168,28 +179,23 @@ class Bench:
         print(f"{found['name']}: {told}; {found['ours to peer']:.2f} times the connector", flush=True)
         return found
 
-    def _trickle(self, source: str, broker: BrokerProcess, topic: str, seconds: float) -> list[float]:
-        producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
-
-        def produce() -> None:
-            ends = time.perf_counter() + seconds
-            while time.perf_counter() < ends:
-                for _ in range(10):
-                    producer.produce(topic, bytes(100))
-                producer.poll(0)
-                time.sleep(0.01)
-
-        options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "startingOffsets": "latest"}
-        return self._batch_times(source, options, produce)
-
-    def _batch_times(self, source: str, options: dict[str, str], meanwhile: Callable[[], None]) -> list[float]:
-        """Milliseconds from trigger to end of each micro-batch with rows, but for the first ones, that find everything cold."""
-        frame = self.spark.readStream.format(source).options(**options).load()
+    def _trickle(
+        self, source: str, broker: BrokerProcess, topic: str, seconds: float, options: dict[str, str] | None = None
+    ) -> list[Phases]:
+        """What each micro-batch with rows took, but for the first ones, that find everything cold."""
+        given = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, "startingOffsets": "latest"}
+        frame = self.spark.readStream.format(source).options(**(options or given)).load()
         writer = frame.writeStream.format("noop").option("checkpointLocation", tempfile.mkdtemp(dir=self.directory))
         query = writer.start()
-        meanwhile()
+        producer = Producer({"bootstrap.servers": broker.address, "linger.ms": 0})
+        ends = time.perf_counter() + seconds
+        while time.perf_counter() < ends:
+            for _ in range(10):
+                producer.produce(topic, bytes(100))
+            producer.poll(0)
+            time.sleep(0.01)
         query.stop()
-        return [float(one["durationMs"]["triggerExecution"]) for one in query.recentProgress if one["numInputRows"]][5:]
+        return [dict(one["durationMs"]) for one in query.recentProgress if one["numInputRows"]][5:]
 
     def _write(self, topic: str, size: int, codec: str, rows: int) -> None:
         for broker in (self.ours, self.kafka):
