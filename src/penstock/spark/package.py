@@ -41,7 +41,7 @@ LIBRARIES: Final = (
     "pyyaml",
     "sortedcontainers",
 )
-_LEFT_OUT: Final = re.compile(r"(^|/)(tests?|include|__pycache__|console/static)(/|$)|\.(pyc|pyx|pxd|pyi|c|h|a|pxi)$")
+_LEFT_OUT: Final = re.compile(r"(^|/)(tests?|include|__pycache__|console/(docs_)?static)(/|$)|\.(pyc|pyx|pxd|pyi|c|h|a|pxi)$")
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)")
 
 _LAUNCHER: Final = """#!/bin/sh

@@ -22,6 +22,7 @@ COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_executors_without_penstock_and_its_files_write_each_row_once(tmp_path: Path) -> None:
     if shutil.which(f"python{sys.version_info.major}.{sys.version_info.minor}", path="/usr/bin:/bin") is None:
         pytest.skip("there is no Python of this version besides the one with Penstock")
