@@ -11,6 +11,7 @@ import { useCluster } from "../shell";
 import { messageCommand, messageProgram } from "../snippets";
 import { Value, asText, fieldOf, parseExactly, preview } from "../values";
 
+import { CompareButton, Comparison, isComparable } from "./message_compare";
 import { type Draft, Produce } from "./produce";
 
 type Message = Schemas["MessageView"];
@@ -108,6 +109,7 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
     }
   };
   const [draft, setDraft] = useState<Draft | null>(null);
+  const [compares, setCompares] = useState(false);
   const refused = useRights("topic")("WRITE");
   // The bytes as they are: what is shown of JSON may be spaced differently.
   const resend = async () => {
@@ -187,11 +189,13 @@ const MessageDetail = ({ topic, message }: { topic: string; message: Message }) 
               Resend…
             </button>
           )}
+          {isComparable(shown) && <CompareButton isShown={compares} onClick={() => setCompares(!compares)} />}
           <CopyButton text={() => messageCommand(cluster, topic, message)} label="As command" />
           <CopyButton text={() => messageProgram(cluster, topic, message)} label="As Python" />
         </div>
         {shown.value.problem && <Notice tone="warn">It could not be decoded: {shown.value.problem}</Notice>}
         <Value of={shown.value} label={`Value at offset ${shown.offset}`} />
+        {compares && <Comparison topic={topic} message={shown} />}
         {shown.value.schema && shown.value.kind === "json" && <RawBytes topic={topic} message={message} />}
         {cut && (
           <Notice>

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Browser, Route
 
-from tests.e2e.console.accessibility import low_contrast
+from tests.e2e.console.accessibility import axe_violations, low_contrast
 from tests.e2e.console.live_data import BIG_NUMBER, ORDERS, base_url
 from tests.e2e.console.window import Window, opened_window
 from tests.e2e.running_node import RunningNode, running_node
@@ -390,6 +390,24 @@ def test_messages_are_filtered_by_fields_shown_in_columns_and_exported(window: W
     page.keyboard.press("Enter")
     window.see("unknown field 'total'")
     window.forgive("status of 400")
+
+
+def test_a_message_is_compared_with_earlier_ones_of_its_key(window: Window, node: RunningNode) -> None:
+    producer = Producer({"bootstrap.servers": node.bootstrap})
+    for key, paid in (('a "b"', False), ("other", False), ('a "b"', True), ("other", True), ('a "b"', True)):
+        producer.produce("prices", json.dumps({"total": 7, "paid": paid}), key=key)
+        assert producer.flush(30) == 0
+    page = window.page
+    window.open("/topics/prices?open=0-2")
+    page.get_by_role("button", name="Compare").click()
+    changes = page.get_by_role("region", name="Changes from offset 0 to 2")
+    changes.wait_for()
+    assert [line.strip() for line in changes.locator(".added").all_inner_texts()] == ['+   "paid": true']
+    assert [line.strip() for line in changes.locator(".removed").all_inner_texts()] == ['-   "paid": false']
+    window.picture("light-compared")
+    assert axe_violations(page) == []
+    page.get_by_role("button", name="Compare with an older one").click()
+    window.see("No earlier message of this key in the partition before that")
 
 
 def test_a_message_is_copied_to_another_topic(window: Window, node: RunningNode) -> None:

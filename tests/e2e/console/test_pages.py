@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -226,6 +227,23 @@ def test_charts_draw_what_was_measured(window: Window) -> None:
     assert "last 10 min" in told
     window.page.get_by_role("button", name="1 h", exact=True).click()
     window.until("location.search === '?range=1h'")
+
+
+def test_a_chart_tells_the_time_and_values_under_the_pointer(window: Window) -> None:
+    page = window.page
+    window.open("/")
+    chart = page.get_by_role("region", name="Throughput")
+    chart.locator("canvas").wait_for()
+    assert chart.locator("time").count() == 0
+    plot = chart.locator(".u-over").bounding_box()
+    assert plot is not None
+    page.mouse.move(plot["x"] + plot["width"] - 3, plot["y"] + plot["height"] / 2)  # the newest points are at the right
+    chart.locator("time").wait_for()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", chart.locator("time").inner_text())
+    assert "/s" in chart.locator(".chart-key").inner_text()
+    window.picture("light-hover")
+    page.mouse.move(5, 5)
+    chart.locator("time").wait_for(state="detached")
 
 
 def test_a_chosen_theme_is_remembered(window: Window) -> None:

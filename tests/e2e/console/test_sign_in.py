@@ -143,6 +143,29 @@ def test_users_and_access_rules_are_managed(browser: Browser, secured: RunningNo
         users.get_by_text("ada", exact=True).wait_for(state="detached")
 
 
+def test_a_topic_is_cloned_with_its_access_rules(browser: Browser, secured: RunningNode) -> None:
+    for user in ("clara", "otto"):
+        assert penstock("user", "set", user, stdin=b"a password\n", variables=admin(secured)).returncode == 0
+    assert penstock("access", "allow", "--topic", "secret-plans", "clara", "write", variables=admin(secured)).returncode == 0
+    with opened_window(browser, base_url(secured)) as window:
+        page = window.page
+        sign_in(window, "admin", PASSWORD, "/topics/secret-plans")
+        page.get_by_role("button", name="Actions").click()
+        page.get_by_role("menuitem", name="Clone topic").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Name of the new topic").fill("plans-2")
+        dialog.get_by_label("Copy the access rules that name secret-plans").check()
+        dialog.get_by_role("button", name="Clone", exact=True).click()
+        page.wait_for_url("**/topics/plans-2")
+    produced = [
+        penstock(
+            "produce", "plans-2", "hello", variables={**admin(secured), "PENSTOCK_USER": user, "PENSTOCK_PASSWORD": "a password"}
+        )
+        for user in ("clara", "otto")
+    ]
+    assert [done.returncode == 0 for done in produced] == [True, False]
+
+
 def test_tokens_are_created_listed_and_revoked(browser: Browser, secured: RunningNode) -> None:
     with opened_window(browser, base_url(secured)) as window:
         page = window.page

@@ -171,6 +171,18 @@ def test_users_do_not_see_or_revoke_tokens_of_others(admin: ApiClient, reader: A
     assert admin.call("POST", f"/users/{READER}/tokens", {"name": "for ever", "life_s": 10**9}).status == 400
 
 
+def test_a_clone_has_the_access_rules_of_the_topic_if_asked_for(
+    secured: RunningNode, admin: ApiClient, reader: ApiClient
+) -> None:
+    assert admin.post("/topics/mine/clone", {"name": "mine-bare"})["access_rules"] == 0
+    assert reader.call("GET", "/topics/mine-bare/messages").status == 403
+    assert admin.post("/topics/mine/clone", {"name": "mine-copy", "access_rules": True})["access_rules"] == 1
+    assert reader.call("GET", "/topics/mine-copy/messages").status == 200
+    assert reader.call("POST", "/topics/mine/clone", {"name": "mine-own", "access_rules": True}).status == 403
+    for name in ("mine-bare", "mine-copy"):
+        assert admin.call("DELETE", f"/topics/{name}").status == 200
+
+
 def test_other_sites_cannot_use_a_session(secured: RunningNode) -> None:
     anonymous = client_of(secured, tls=_trusting())
     session = {"Cookie": _signed_in(anonymous).partition(";")[0], "Origin": "https://evil.example", "Content-Type": JSON}

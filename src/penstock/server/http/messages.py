@@ -34,7 +34,7 @@ from penstock.server.http.topics import TopicName, TopicNames, topic_for
 
 ANSWER_BYTES_MAX: Final = 4 << 20  # of messages in one answer, about
 PARTITIONS_MAX: Final = 256  # that are merged; of a topic with more, those written to last, or the first
-_START: Final = re.compile(r"(newest|oldest)|(offset|time):([0-9]{1,19})")
+_START: Final = re.compile(r"(newest|oldest)|(offset|before|time):([0-9]{1,19})")
 
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=99_999)]
 Start = Annotated[
@@ -44,6 +44,13 @@ Start = Annotated[
         description="where to begin: newest (and go back from there), oldest, offset:N or time:MS",
     ),
 ]
+ListStart = Annotated[
+    str,
+    msgspec.Meta(
+        pattern="^(newest|oldest|offset:[0-9]{1,18}|before:[0-9]{1,18}|time:[0-9]{1,18})$",
+        description="where to begin: oldest, offset:N or time:MS; newest or before:OFFSET, and go back from there",
+    ),
+]
 Isolation = Literal["committed", "uncommitted"]
 
 
@@ -51,7 +58,7 @@ class MessagesQuery(DecodingQuery, frozen=True, kw_only=True):
     """The requested messages."""
 
     partition: PartitionNumber | None = None
-    start: Start = "newest"
+    start: ListStart = "newest"
     limit: Limit = 50
     search: Annotated[str, msgspec.Meta(max_length=500, description="a text in key, value or headers; case is ignored")] = ""
     filter: Annotated[
@@ -154,7 +161,7 @@ class MessageResource(Resource):
             ends = await self._ends(partitions, query.until)
             return cursor.backwards, scans_at(at, wanted, backwards=cursor.backwards, ends=ends)
         start = parse_start(query.start)
-        backwards = start.kind == "newest"
+        backwards = start.kind in ("newest", "before")
         wanted = Filter(needle, start.value if start.kind == "time" else None, committed, accepts)
         partitions = await self._partitions(topic, query.partition, backwards=backwards)
         ends = await self._ends(partitions, query.until)
@@ -179,7 +186,7 @@ class MessageResource(Resource):
 
 
 class ParsedStart(msgspec.Struct, frozen=True):
-    """Where to start: newest, oldest, an offset or a time."""
+    """Where to start: newest, oldest, an offset, before an offset, or a time."""
 
     kind: str
     value: int = 0
@@ -189,7 +196,7 @@ def parse_start(text: str) -> ParsedStart:
     """Parse `start`. Raises MalformedRequestError if it is invalid."""
     match = _START.fullmatch(text)
     if match is None:
-        raise MalformedRequestError(f"start is {text!r}; it must be newest, oldest, offset:N or time:MS")
+        raise MalformedRequestError(f"start is {text!r}; it must be newest, oldest, offset:N, before:N or time:MS")
     return ParsedStart(match[1]) if match[1] else ParsedStart(match[2], int(match[3]))
 
 
@@ -199,7 +206,7 @@ async def first_offset(partition: ReadablePartition, start: ParsedStart) -> int:
         return partition.end_offset
     if start.kind == "oldest":
         return partition.start_offset
-    if start.kind == "offset":
+    if start.kind in ("offset", "before"):
         return start.value
     batch = await partition.find_time(start.value)
     return partition.end_offset if batch is None else batch[0]

@@ -219,7 +219,12 @@ def _space(facts: Facts) -> Iterator[Alert]:
         yield Alert(
             level,
             "disk_nearly_full",
-            f"the disk of VDisk {disk.order}, {disk.path}, has {share:.0%} left, {disk.free >> 20} MiB",
+            f"the disk of VDisk {disk.order}, {disk.path}, "
+            + (
+                f"is full: the {disk.free >> 20} MiB that are free are reserved for deletes"
+                if disk.is_full
+                else f"has {share:.0%} left, {disk.free >> 20} MiB"
+            ),
             "delete topics, shorten retention, or give the disk more room; a full disk accepts no messages",
             "/storage",
         )
