@@ -63,7 +63,7 @@ def test_a_wrong_password_is_told(gateway: RunningGateway, is_encrypted: bool, m
 
 
 def test_a_sign_in_that_is_missing_is_told(gateway: RunningGateway, is_encrypted: bool) -> None:
-    told = "does it speak TLS" if is_encrypted else "if it wants its clients to sign in, kafka.sasl.jaas.config says as whom"
+    told = "if it requires TLS, set" if is_encrypted else "if it requires authentication, set kafka.sasl.jaas.config"
     with pytest.raises(BrokerUnreachableError, match=told):
         read(gateway.bootstrap, subscribe=TOPIC, kafka_default_api_timeout_ms=500)
 

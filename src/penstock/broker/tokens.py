@@ -111,7 +111,7 @@ class Tokens:
         fails a token of kind API. A user with too many tokens loses the oldest that was not created by name.
         UnknownUserError if the user was deleted."""
         if not self._users.credentials(user):
-            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` shows who there is")
+            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` lists the users")
         now_s = int(self._clock.wall())
         record = TokenRecord(
             self._security.random.randbytes(ID_SIZE).hex(), user, kind, name, now_s, now_s + life_s, self._record_binding(user)

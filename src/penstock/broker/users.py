@@ -187,7 +187,7 @@ class Users:
             raise UnacceptableCredentialError("the administrator is named where the node is started, and cannot be deleted")
         mechanisms = [mechanism for name, mechanism in self._credentials if name == user]
         if not mechanisms:
-            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` shows who there is")
+            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` lists the users")
         await self.change((), [(user, mechanism) for mechanism in mechanisms])
 
     async def change(self, sets: Iterable[tuple[str, Credential]], removes: Iterable[tuple[str, Mechanism]] = ()) -> None:

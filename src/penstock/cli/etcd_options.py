@@ -57,7 +57,7 @@ def cluster_config(arguments: argparse.Namespace) -> NodeConfig:
     except BadSettingError as error:
         raise usage(str(error)) from error
     if config.etcd is None:
-        raise usage("where etcd is must be told: --etcd http://HOST:2379, or PENSTOCK_ETCD")
+        raise usage("the address of etcd is missing: give --etcd http://HOST:2379, or set PENSTOCK_ETCD")
     return _named(config, arguments.name)
 
 
@@ -113,7 +113,7 @@ async def ask_leader(coordination: Coordination, kind: str, arguments: dict[str,
                     line.show(f"{answer} ({time.monotonic() - began:.0f} s)")
                 await asyncio.sleep(ASK_S)
     except TimeoutError:
-        raise CommandError(f"not done within {timeout_s:g} s, and withdrawn: {answer}") from None
+        raise CommandError(f"not done within {timeout_s:g} s; the request was withdrawn: {answer}") from None
     finally:
         line.clear()
         await coordination.forget_request(request_id)

@@ -204,7 +204,7 @@ def _object(line: str, number: int) -> dict[str, Any]:
     except ValueError as error:
         raise usage(f"line {number} is not JSON: {error}") from None
     if not isinstance(content, dict) or not content.keys() & {"schema", "config", "mode"}:
-        raise usage(f"line {number} is none of `penstock schema export`")
+        raise usage(f"line {number} is not from `penstock schema export`")
     return content
 
 

@@ -33,7 +33,7 @@ def mount_docs(app: web.Application) -> None:
     async def serve(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"] or INDEX
         if name not in await asyncio.to_thread(names):
-            reason = f"There is no page {name}; {PREFIX}/ lists those there are."
+            reason = f"There is no page {name}; {PREFIX}/ lists them."
             if INDEX not in names():
                 reason = "The documentation is not built. In a clone, `make docs` builds it; a built wheel has it."
             raise web.HTTPNotFound(text=reason)

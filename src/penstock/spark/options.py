@@ -180,7 +180,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
             raise OptionError("load() takes no path here; name the topic with the option subscribe")
         if name not in known:
             near = get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {known[near[0]]}?" if near else "docs/spark.md lists those there are"
+            hint = f"did you mean {known[near[0]]}?" if near else "docs/spark.md lists them"
             raise OptionError(f"there is no option {name}; {hint}")
 
 

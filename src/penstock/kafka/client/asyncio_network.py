@@ -58,7 +58,7 @@ class AsyncioStream:
             try:
                 view[:] = await self._reader.readexactly(len(view))
             except asyncio.IncompleteReadError as error:
-                raise ConnectionResetError(0, "the node hung up") from error
+                raise ConnectionResetError(0, "the node closed it") from error
 
     def close(self) -> None:
         """As `ByteStream` says."""

@@ -188,12 +188,12 @@ class Connection:
             raise
 
     def _hang_up_hint(self, key: int) -> str:
-        """Why the node may have hung up, judged by how far the connection had come."""
+        """Why the node may have closed the connection, judged by the request that failed."""
         security, names = self._options.security, self._options.names
         if key == keys.API_VERSIONS:
-            return "" if security.tls else f"; does it speak TLS? Then {names.tls} says whose certificate is trusted"
+            return "" if security.tls else f"; if it requires TLS, set {names.tls}"
         if security.username is None:
-            return f"; if it wants its clients to sign in, {names.sign_in} says as whom"
+            return f"; if it requires authentication, set {names.sign_in}"
         return ""
 
     async def _sign_in(self, security: ClientSecurity) -> None:

@@ -122,7 +122,7 @@ class BlockingStream:
         while received < len(view):
             count = self._socket.recv_into(view[received:])
             if count == 0:
-                raise ConnectionResetError(0, "the node hung up")
+                raise ConnectionResetError(0, "the node closed it")
             received += count
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class AccessRuleResource(Resource):
         rules, rule = self._access().rules, call.body.rule()
         rule.check()
         if rule not in rules.about(rule.kind):
-            raise NotFoundError("there is no such access rule; `penstock access list` shows which there are")
+            raise NotFoundError("there is no such access rule; `penstock access list` lists them")
         await rules.remove([rule])
         return Done()
 

@@ -92,7 +92,7 @@ class ConsumerDirectory:
         groups = self._broker.groups
         if not name.startswith(YT_PREFIX) and (groups.kind(name) or self._broker.consumers.has_positions(name)):
             return ConsumerEntry(name, "kafka", name, name)
-        raise UnknownGroupError(f"there is no consumer {name!r}; GET /api/v1/consumers lists those there are")
+        raise UnknownGroupError(f"there is no consumer {name!r}; GET /api/v1/consumers lists them")
 
     def resource_of(self, name: str) -> str:
         """The resource name of a consumer in access rules, whether it exists or not."""

@@ -233,7 +233,7 @@ class ConsumerResource(Resource):
         if consumer.kind == "stream":
             return await self._reset_stream(consumer, topic, body)
         if self._directory.has_members(consumer):
-            raise NonEmptyGroupError(f"consumer {name!r} has members, which would commit over it; stop them first")
+            raise NonEmptyGroupError(f"consumer {name!r} has members, which would overwrite it; stop them first")
         numbers = list(range(topic.partitions)) if body.partitions is None else sorted(set(body.partitions))
         items = [await self._move(consumer, topic, number, body) for number in numbers]
         if not body.dry_run:

@@ -144,7 +144,7 @@ class PipelineResource(Resource):
         """One pipeline; NotFoundError if there is none."""
         report = (await self._known()).get(name)
         if report is None:
-            raise NotFoundError(f"there is no pipeline {name!r}; GET /api/v1/pipelines lists those there are")
+            raise NotFoundError(f"there is no pipeline {name!r}; GET /api/v1/pipelines lists them")
         return self.view(report)
 
     async def _known(self) -> dict[str, PipelineReport]:

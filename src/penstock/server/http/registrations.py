@@ -74,7 +74,7 @@ class RegistrationResource(Resource):
         if not caller.may_topic(Operation.ALTER, topic.name):
             caller.check_topic(Operation.ALTER if body.vital else Operation.READ, topic.name)
         if self._broker.namespace.consumer(consumer.path) is None:
-            raise UnknownGroupError(f"there is no consumer {consumer.path}; GET /api/v1/consumers lists those there are")
+            raise UnknownGroupError(f"there is no consumer {consumer.path}; GET /api/v1/consumers lists them")
         partitions = None if body.partitions is None else tuple(sorted(set(body.partitions)))
         if partitions and partitions[-1] >= topic.partitions:
             raise MalformedRequestError(f"{name} has no partition {partitions[-1]}; it has {topic.partitions}, from 0 on")

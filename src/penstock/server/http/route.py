@@ -168,12 +168,12 @@ def _read_strings(given: Mapping[str, str], kind: type[RequestModel], place: str
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise MalformedRequestError(f"{place} is not as it must be: {_plainly(error)}") from error
+        raise MalformedRequestError(f"{place} is invalid: {_plainly(error)}") from error
 
 
 async def _read_body(request: web.Request, kind: type[RequestModel]) -> RequestModel:
     if request.content_type != JSON_TYPE:
-        raise WrongContentTypeError(f"the body must be JSON, and say so: send the header Content-Type: {JSON_TYPE}")
+        raise WrongContentTypeError(f"the body must be JSON, with the header Content-Type: {JSON_TYPE}")
     async with request.app[BODIES].read(request, BODY_BYTES_MAX) as raw:
         return _parse_body(raw, kind)
 
@@ -182,7 +182,7 @@ def _parse_body(raw: bytes, kind: type[RequestModel]) -> RequestModel:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise MalformedRequestError(f"the body is not as it must be: {_plainly(error)}") from error
+        raise MalformedRequestError(f"the body is invalid: {_plainly(error)}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedRequestError(f"the body is not JSON: {error}") from error
     except RecursionError as error:

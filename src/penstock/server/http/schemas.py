@@ -101,7 +101,7 @@ class SchemaResource(Resource):
         state = await registry.state()
         live = state.live(name)
         if not live:
-            raise NotFoundError(f"there is no subject {name!r}; GET /api/v1/schemas lists those there are")
+            raise NotFoundError(f"there is no subject {name!r}; GET /api/v1/schemas lists them")
         latest = await registry.version(name, max(live))
         return RegistrySubjectDetail(
             subject=name,

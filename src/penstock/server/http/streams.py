@@ -110,7 +110,7 @@ class StreamResource(Resource):
         if engine is None:
             raise NotFoundError("streams are off; start the node with --stream-port or --stream-http-port")
         if name not in await engine.get_subjects():
-            raise NotFoundError(f"there is no subject {name!r}; GET /api/v1/streams lists those there are")
+            raise NotFoundError(f"there is no subject {name!r}; GET /api/v1/streams lists them")
         places = await self._directory.stream_places_in(name)
         shown = await self._subject(engine, name)
         return SubjectDetail(

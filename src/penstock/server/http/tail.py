@@ -81,7 +81,7 @@ class TailResource(Resource):
         topic = topic_for(self._context, call.caller, Operation.READ, call.names.name)
         places = await self._places(topic, call)
         if self._readers >= READERS_MAX:
-            raise UnavailableError(f"{READERS_MAX} readers follow topics already; close one, or come back later")
+            raise UnavailableError(f"{READERS_MAX} readers follow topics already; close one, or try again later")
         self._readers += 1
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
         try:

@@ -110,7 +110,7 @@ class TokenResource(Resource):
         tokens, user = self._tokens(), call.names.name
         _check_own(call.caller, user)
         if not self._broker.users.credentials(user):
-            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` shows who there is")
+            raise UnknownUserError(f"there is no user {user!r}; `penstock user list` lists the users")
         await tokens.revoke_all(user)
         return Done()
 

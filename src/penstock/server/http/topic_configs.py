@@ -72,7 +72,7 @@ class TopicConfigResource(Resource):
         topic = topic_for(self._context, call.caller, Operation.ALTER_CONFIGS, call.names.name)
         both = call.body.set.keys() & set(call.body.unset)
         if both:
-            raise InvalidConfigError(f"{min(both)} is to be set and unset at once; say one of them")
+            raise InvalidConfigError(f"{min(both)} is both set and unset; choose one")
         config = topic.config.changed(call.body.set, frozenset(call.body.unset))
         if call.body.validate_only:
             check_not_internal(topic.name)

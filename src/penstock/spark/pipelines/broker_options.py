@@ -42,7 +42,7 @@ def check_options(top: Section, brokers: str, options: dict[str, str]) -> None:
     for name in list(options):
         if name not in _KNOWN:
             near = get_close_matches(name, _KNOWN, n=1, cutoff=0.6)
-            hint = f"did you mean {near[0]}?" if near else "docs/spark.md lists those there are"
+            hint = f"did you mean {near[0]}?" if near else "docs/spark.md lists them"
             top.blame(f"options.{name}", f"there is no option {name}; {hint}")
             options.pop(name)
     if not _is_valid(top, "brokers", brokers, {}):
