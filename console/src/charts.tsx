@@ -176,7 +176,7 @@ function options({ labels, format, unit, width, onMove, scale }: Drawing): uPlot
     width,
     height: HEIGHT,
     legend: { show: false },
-    padding: [8, 10, 0, 0],
+    padding: [8, 26, 0, 0], // the last label of the axis reaches beyond the plot
     cursor: { y: false, points: { size: 7 } },
     scales: {
       x: { time: true, range: () => [scale.current?.from ?? 0, scale.current?.to ?? 1] },

@@ -73,7 +73,7 @@ const Heads = <Row,>({ columns, sort, order }: { columns: Column<Row>[] } & Sort
 
 const Cells = <Row,>({ columns, row }: { columns: Column<Row>[]; row: Row }): ComponentChildren =>
   columns.map((column) => (
-    <td key={column.key} class={classOf(column)}>
+    <td key={column.key} class={classOf(column)} data-title={column.title === "Actions" ? undefined : column.title}>
       {column.show(row)}
     </td>
   ));

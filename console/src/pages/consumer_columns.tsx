@@ -82,7 +82,7 @@ export const CONSUMER_COLUMNS: Column<Consumer>[] = [
       </a>
     ),
   },
-  { key: "kind", title: "Kind", wide: "wider", width: "126px", show: (row) => kindText(row.kind) },
+  { key: "kind", title: "Kind", wide: "wider", width: "144px", show: (row) => kindText(row.kind) },
   {
     key: "state",
     title: "State",

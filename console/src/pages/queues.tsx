@@ -22,7 +22,7 @@ const COLUMNS: Column<Queue>[] = [
       </a>
     ),
   },
-  { key: "1m", title: "Rows, 1 min", end: true, width: "110px", show: rate("1m") },
+  { key: "1m", title: "Rows, 1 min", end: true, width: "98px", show: rate("1m") },
   { key: "1h", title: "1 h", end: true, wide: "wider", width: "90px", show: rate("1h") },
   { key: "1d", title: "1 d", end: true, wide: "wider", width: "90px", show: rate("1d") },
   {

@@ -111,7 +111,7 @@ const LevelChoice = ({ detail, refused, onDone }: { detail: Schemas["RegistrySub
           title={refused ?? undefined}
           onChange={(event: FieldEvent) => choose(event.currentTarget.value || null)}
         >
-          <option value="">{detail.level_is_own ? "that of all subjects" : `${detail.level}, as of all`}</option>
+          <option value="">{detail.level_is_own ? "the global level" : `${detail.level} (global)`}</option>
           {LEVELS.map((level) => (
             <option key={level} value={level}>
               {level}

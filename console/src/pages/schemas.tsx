@@ -20,8 +20,8 @@ const COLUMNS: Column<Schemas["RegistrySubjectView"]>[] = [
       </a>
     ),
   },
-  { key: "type", title: "Type", width: "120px", show: (row) => <Badge plain>{row.type}</Badge> },
-  { key: "latest", title: "Latest version", end: true, width: "140px", show: (row) => integer(row.latest) },
+  { key: "type", title: "Type", width: "96px", show: (row) => <Badge plain>{row.type}</Badge> },
+  { key: "latest", title: "Latest version", end: true, width: "112px", show: (row) => integer(row.latest) },
   { key: "schema_id", title: "Schema id", end: true, wide: true, width: "110px", show: (row) => integer(row.schema_id) },
   { key: "level", title: "Compatibility", wide: true, width: "190px", show: (row) => row.level },
   {

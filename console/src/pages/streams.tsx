@@ -19,8 +19,8 @@ const COLUMNS: Column<Schemas["SubjectView"]>[] = [
       </a>
     ),
   },
-  { key: "last_sequence", title: "Last sequence", end: true, width: "140px", show: (row) => integer(row.last_sequence) },
-  { key: "messages", title: "Messages", end: true, width: "120px", show: (row) => <Count value={row.messages} /> },
+  { key: "last_sequence", title: "Last sequence", end: true, width: "112px", show: (row) => integer(row.last_sequence) },
+  { key: "messages", title: "Messages", end: true, width: "92px", show: (row) => <Count value={row.messages} /> },
   {
     key: "bytes",
     title: "Size in the log",

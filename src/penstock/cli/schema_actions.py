@@ -126,17 +126,17 @@ def import_lines(registry: RegistryApi, arguments: Namespace, output: Output) ->
     subjects = sorted({version["subject"] for version in versions})
     for subject in subjects:
         registry.call("PUT", f"/mode/{_quoted(subject)}?force=true", {"mode": "IMPORT"})
-    status = StatusLine()
+    progress = StatusLine()
     try:
         for number, version in enumerate(versions):
-            status.show(f"registered {number:,} of {len(versions):,} versions")
+            progress.show(f"registered {number:,} of {len(versions):,} versions")
             body = {name: value for name, value in version.items() if name in _IMPORTED}
             registry.call("POST", f"/subjects/{_quoted(version['subject'])}/versions", body)
         for version in versions:
             if version.get("deleted"):
                 _delete_imported(registry, version)
     finally:
-        status.clear()
+        progress.clear()
         for subject in subjects:
             registry.call("DELETE", f"/mode/{_quoted(subject)}")
     for line in lines:

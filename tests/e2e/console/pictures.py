@@ -9,6 +9,7 @@ import argparse
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,6 +37,10 @@ class Form(NamedTuple):
     theme: Theme
     size: tuple[int, int]
 
+    def window(self, browser: Browser, base: str) -> AbstractContextManager[Window]:
+        """A window of this form. A phone has no room for a scroll bar, but shows it over the page."""
+        return opened_window(browser, base, size=self.size, theme=self.theme, is_mobile=self.size == PHONE)
+
 
 FORMS: Final = (Form("", "light", DESK), Form("-dark", "dark", DESK), Form("-phone", "light", PHONE))
 # Taken from nodes that have more to show there.
@@ -55,16 +60,17 @@ def main() -> int:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as data, running_browser() as browser:
-        for part in ("alone", "secured", "cluster"):
+        for part in ("alone", "secured"):
             (Path(data) / part).mkdir()
         with node_with_data(Path(data) / "alone") as node:
             time.sleep(arguments.seconds)
             for form in FORMS:
-                with opened_window(browser, base_url(node), size=form.size, theme=form.theme) as window:
+                with form.window(browser, base_url(node)) as window:
                     _take(window, ALONE, folder, form)
         with secured_console(Path(data) / "secured") as node:
             _take_secured(browser, node, folder)
-        _take_cluster(browser, Path(data) / "cluster", folder)
+    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as data:
+        _take_cluster(Path(data), folder)
     return 0
 
 
@@ -84,7 +90,7 @@ def _take_secured(browser: Browser, node: RunningNode, folder: Path) -> None:
     api.post("/users/anna/tokens", {"name": "notebook", "life_s": 7 * 86_400})
     assert api.call("PUT", "/quotas", {"user": "anna", "client": None, "producer_byte_rate": 1 << 20}).status == 200
     for form in FORMS:
-        with opened_window(browser, base_url(node), size=form.size, theme=form.theme) as window:
+        with form.window(browser, base_url(node)) as window:
             window.open("/")
             window.see("Sign in to Penstock")
             _keep(window, folder / f"sign-in{form.suffix}.png")
@@ -92,8 +98,8 @@ def _take_secured(browser: Browser, node: RunningNode, folder: Path) -> None:
             _take(window, SECURED, folder, form)
 
 
-def _take_cluster(browser: Browser, data: Path, folder: Path) -> None:
-    """The pages that show more in a cluster."""
+def _take_cluster(data: Path, folder: Path) -> None:
+    """The pages that show more in a cluster. It is started first: commands cannot run in the loop of a browser."""
     options = {number: ("--rack", f"rack-{number}") for number in (1, 2, 3)}
     with running_cluster(data, options=options) as cluster:
         for topic, partitions in (("orders", "12"), ("clicks", "24"), ("readings", "6")):
@@ -102,9 +108,10 @@ def _take_cluster(browser: Browser, data: Path, folder: Path) -> None:
         for number in range(5000):
             producer.produce("clicks", b"x" * 100, partition=number % 24 if number % 3 else 7)
         assert producer.flush(60) == 0
-        for form in FORMS:
-            with opened_window(browser, cluster.url(min(cluster.nodes)), size=form.size, theme=form.theme) as window:
-                _take(window, CLUSTERED, folder, form)
+        with running_browser() as browser:
+            for form in FORMS:
+                with form.window(browser, cluster.url(min(cluster.nodes))) as window:
+                    _take(window, CLUSTERED, folder, form)
 
 
 def _take(window: Window, pages: list[tuple[str, str, str]], folder: Path, form: Form) -> None:

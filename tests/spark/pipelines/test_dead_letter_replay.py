@@ -37,7 +37,8 @@ def test_an_interrupted_replay_tells_how_far_it_is_and_continues(node: RunningNo
     producer = Producer({"bootstrap.servers": node.bootstrap})
     for number in range(LETTERS):
         origin = ["d1", "0", str(number), "other" if number < 10 else "copy", "not JSON"]  # the first are not of this pipeline
-        producer.produce("copy.dead", b"%d" % number, headers=dict(zip(HEADERS, origin, strict=True)))
+        headers: dict[str, str | bytes | None] = {name: value.encode() for name, value in zip(HEADERS, origin, strict=True)}
+        producer.produce("copy.dead", b"%d" % number, headers=headers)
     assert producer.flush(60) == 0
     told: list[tuple[int, int]] = []
 

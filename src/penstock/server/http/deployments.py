@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from penstock.broker import Operation
+from penstock.server.http.figures import PIPELINES_TOPIC
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.pipelines import PipelineNames, PipelineResource, PipelineView
 from penstock.server.http.route import Call, Count, Done, Nothing, RequestModel, Resource, ResponseModel, Route
-from penstock.server.http.topics import PIPELINES_TOPIC
 from penstock.server.pipelines import DeploymentError, DeploymentOrder, ReplayStatus, Wanted
 
 LOG_BYTES_MAX = 1 << 20

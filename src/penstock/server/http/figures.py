@@ -23,7 +23,13 @@ STALE_S: Final = 30.0  # one that is older is waited for a little, however long 
 PATIENCE_S: Final = 0.25
 PARTITIONS_AT_ONCE: Final = 250
 POSITIONS_AT_ONCE: Final = 250
+PIPELINES_TOPIC: Final = "__penstock_pipelines"
 DECLARING: Final = frozenset({"penstock.consumers", "penstock.important.consumers"})
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic belongs to the broker or its pipelines, and is hidden unless asked for."""
+    return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
 
 
 class TopicFigures(NamedTuple):
@@ -43,7 +49,7 @@ class TopicCounts(NamedTuple):
     @classmethod
     def of(cls, topics: Iterable[Topic]) -> TopicCounts:
         """The counts of some topics."""
-        sizes = [topic.partitions for topic in topics if topic.name not in INTERNAL_TOPICS]
+        sizes = [topic.partitions for topic in topics if not is_internal(topic.name)]
         return cls(len(sizes), sum(sizes))
 
 

@@ -8,9 +8,9 @@ import msgspec
 
 from penstock.broker import Operation
 from penstock.server.http.errors import MalformedRequestError
+from penstock.server.http.figures import PIPELINES_TOPIC
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Count, Nothing, Page, RequestModel, Resource, ResponseModel, Route
-from penstock.server.http.topics import PIPELINES_TOPIC
 from penstock.server.metrics import HISTORY_METRICS, PIPELINE_METRICS, catalogue
 
 Metric = Literal[

@@ -7,10 +7,10 @@ from typing import Literal
 from penstock.broker import CLUSTER_NAME, Operation, ResourceKind
 from penstock.server.http.caller import Caller
 from penstock.server.http.consumer_directory import ConsumerDirectory, ConsumerEntry
-from penstock.server.http.figures import Snapshot, TopicCounts
+from penstock.server.http.figures import PIPELINES_TOPIC, Snapshot, TopicCounts
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Nothing, Resource, ResponseModel, Route
-from penstock.server.http.topics import PIPELINES_TOPIC, visible_topics
+from penstock.server.http.topics import visible_topics
 from penstock.server.metrics.alerts import CRITICAL
 from penstock.server.metrics.alerts import Alert as KnownAlert
 

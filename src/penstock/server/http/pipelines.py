@@ -12,11 +12,11 @@ import msgspec
 from penstock.broker import Operation, UnknownTopicError
 from penstock.core.errors import UnavailableError
 from penstock.server.http.errors import NotFoundError
+from penstock.server.http.figures import PIPELINES_TOPIC
 from penstock.server.http.message_scan import Budget, Filter, PartitionScan
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.readable_partitions import readable_partitions
 from penstock.server.http.route import Call, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
-from penstock.server.http.topics import PIPELINES_TOPIC
 from penstock.server.pipelines import Deployment, PipelineStatus
 
 ALIVE_MS: Final = 15_000  # one that runs reports more often than this

@@ -9,7 +9,6 @@ import msgspec
 
 from penstock.broker import (
     CLUSTER_NAME,
-    INTERNAL_TOPICS,
     Operation,
     ResourceKind,
     TabletDamage,
@@ -17,11 +16,10 @@ from penstock.broker import (
     TopicConfig,
 )
 from penstock.server.http.caller import Caller
-from penstock.server.http.figures import Snapshot, TopicFigures
+from penstock.server.http.figures import Snapshot, TopicFigures, is_internal
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 
-PIPELINES_TOPIC = "__penstock_pipelines"
 SUMMED_MAX = 5000  # partitions of the topics of a page that are looked at for it
 
 TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
@@ -220,11 +218,6 @@ def visible_topics(context: NodeContext, caller: Caller, search: str = "", *, in
     if caller.access is not None:
         topics = [topic for topic in topics if caller.may_topic(Operation.DESCRIBE, topic.name)]
     return topics
-
-
-def is_internal(name: str) -> bool:
-    """Whether a topic is there for the broker or its pipelines, not for messages of people."""
-    return name in INTERNAL_TOPICS or name == PIPELINES_TOPIC
 
 
 def _shown_damage(damage: TabletDamage) -> DamageView:
