@@ -144,7 +144,7 @@ const SpaceCard = ({ storage }: { storage: Schemas["StorageView"] }) => {
         of={[
           ["Messages", <><Bytes value={storage.topic_bytes} /> as topics show them</>],
           [
-            "On top of them",
+            "Overhead",
             <>
               <Bytes value={live - storage.topic_bytes} /> of copies or parity, indexes, committed offsets and internal state
             </>,

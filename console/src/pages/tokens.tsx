@@ -101,7 +101,7 @@ const columns = (mayRevoke: (token: Token) => string | null, ask: (token: Token)
       </span>
     ),
   },
-  { key: "kind", title: "Of", width: "120px", wide: true, show: (row) => <Badge plain>{KINDS[row.kind]}</Badge> },
+  { key: "kind", title: "Kind", width: "120px", wide: true, show: (row) => <Badge plain>{KINDS[row.kind]}</Badge> },
   { key: "created_ms", title: "Created", wide: true, width: "165px", show: (row) => <Moment value={row.created_ms} full /> },
   { key: "expires_ms", title: "Expires", wide: true, width: "165px", show: (row) => <Moment value={row.expires_ms} full /> },
   {

@@ -35,7 +35,7 @@ def list_tokens(api: HttpApi, arguments: Namespace, output: Output) -> int:
             )
             for token in tokens
         ]
-        output.rows(("id", "user", "of", "name", "created", "expires"), rows)
+        output.rows(("id", "user", "kind", "name", "created", "expires"), rows)
     return ExitCode.OK
 
 
