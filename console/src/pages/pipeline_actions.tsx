@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { type Schemas, apiPath, post, remove } from "../api";
 import { Confirm, say } from "../dialogs";
-import { Ago, integer, plural, sentence } from "../format";
+import { Ago, integer, sentence } from "../format";
 import { forget } from "../live";
 import { Notice } from "../parts";
 import { useRights } from "../rights";
@@ -144,7 +144,7 @@ export const ReplayDeadLetters = ({ name, deployment, onDone }: ActionProps) => 
 /** How far the replay of dead letters is, or how the last one ended. */
 export const ReplayProgress = ({ replay }: { replay: Schemas["ReplayView"] | null }) => {
   if (!replay || replay.state === "none") return null;
-  const sent = `${integer(replay.replayed)} of ${plural(replay.total, "dead letter")}`;
+  const sent = `${integer(replay.replayed)} of ${integer(replay.total)} dead letters`;
   if (replay.state === "running")
     return (
       <div class="replay" role="status">
@@ -160,7 +160,7 @@ export const ReplayProgress = ({ replay }: { replay: Schemas["ReplayView"] | nul
     );
   return (
     <p role="status" class="muted">
-      {plural(replay.replayed, "dead letter")} sent back <Ago value={replay.ended_ms} />.
+      {integer(replay.replayed)} dead {replay.replayed === 1 ? "letter" : "letters"} sent back <Ago value={replay.ended_ms} />.
     </p>
   );
 };
