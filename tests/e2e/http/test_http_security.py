@@ -171,6 +171,16 @@ def test_users_do_not_see_or_revoke_tokens_of_others(admin: ApiClient, reader: A
     assert admin.call("POST", f"/users/{READER}/tokens", {"name": "for ever", "life_s": 10**9}).status == 400
 
 
+def test_who_may_alter_the_cluster_gets_no_token_of_the_administrator(secured: RunningNode, admin: ApiClient) -> None:
+    assert admin.call("PUT", "/users/deputy", {"password": "of the deputy"}).status == 200
+    rule = {"user": "deputy", "operation": "alter", "kind": "cluster", "name": "kafka-cluster"}
+    assert admin.call("POST", "/access-rules", rule).status == 200
+    deputy = client_of(secured, user="deputy", password="of the deputy", tls=_trusting())
+    assert deputy.call("POST", f"/users/{READER}/tokens", {"name": "job", "life_s": 3600}).status == 200
+    assert deputy.call("POST", "/users/admin/tokens", {"name": "job", "life_s": 3600}).status == 403
+    assert admin.call("DELETE", "/users/deputy").status == 200
+
+
 def test_a_clone_has_the_access_rules_of_the_topic_if_asked_for(
     secured: RunningNode, admin: ApiClient, reader: ApiClient
 ) -> None:

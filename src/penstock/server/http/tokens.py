@@ -20,7 +20,7 @@ from penstock.broker import (
     UnknownUserError,
 )
 from penstock.server.http.caller import Caller
-from penstock.server.http.errors import NotSupportedHereError
+from penstock.server.http.errors import NotAllowedError, NotSupportedHereError
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import Call, Done, Nothing, Page, Paging, RequestModel, Resource, ResponseModel, Route
 from penstock.server.http.users import UserNames
@@ -89,6 +89,8 @@ class TokenResource(Resource):
         """POST /users/{name}/tokens."""
         tokens, user = self._tokens(), call.names.name
         _check_own(call.caller, user)
+        if user == self._broker.users.admin and user != _user(call.caller):
+            raise NotAllowedError(f"only {user!r} itself may create tokens of the administrator, who is allowed everything")
         token, record = await tokens.issue(user, TokenKind.API, call.body.name, call.body.life_s)
         assert record is not None, "a token of a program has a record"
         return IssuedToken(**msgspec.structs.asdict(_view(record)), token=token)
