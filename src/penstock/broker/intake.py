@@ -137,7 +137,8 @@ class Intake:
         self.lanes: dict[Partition, deque[_Entry]] = {}  # of partitions that have a batch in a thread
 
     def begin_parsed(self, route: Route, batch: ProducedBatch) -> int:
-        """Takes a batch of a client that a kernel has parsed; it is told of its outcome itself. See `Broker.begin_produce`."""
+        """Queue a client's batch that a kernel has parsed; the batch object itself receives the outcome. See
+        `Broker.begin_produce`."""
         if self.lanes or not route.is_plain(batch, self.clock):
             return self.begin(route, batch.data, batch, None, from_client=True, admit=None)
         if route.schema_rule is not None:

@@ -116,7 +116,7 @@ class Tablets:
         self._hosted: dict[int, _HostedTablet] = {}
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have a function called whenever a tablet comes up or goes down."""
+        """Call a function whenever a tablet starts or stops."""
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:

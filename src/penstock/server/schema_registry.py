@@ -51,7 +51,7 @@ def mount_standby_registry(app: web.Application, config: NodeConfig, member: Clu
 
 
 def mount_registry(app: web.Application, registry: SchemaRegistry, broker: PartitionBroker) -> None:
-    """Serve the registry on the HTTP listener, to those whom it has signed in."""
+    """Serve the registry on the HTTP listener, to authenticated callers."""
     from penstock.gateway.schema_registry import RegistryCaller, registry_app
     from penstock.server.http import caller_of
 

@@ -1,4 +1,4 @@
-"""What a node tells of its storage: the groups that it knows, and the VDisks that live on it."""
+"""Reports the storage of a node: the groups that it knows, and its own VDisks."""
 
 from __future__ import annotations
 

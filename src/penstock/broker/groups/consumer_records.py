@@ -40,7 +40,7 @@ _TOPIC = Struct(">16sI")
 
 
 class MemberState(IntEnum):
-    """How far a member has come towards its target."""
+    """The progress of a member towards its target assignment."""
 
     STABLE = 0  # it has what it can have
     UNREVOKED = 1  # it must give up partitions and has not reported that it did

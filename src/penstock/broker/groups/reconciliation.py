@@ -16,8 +16,8 @@ def reconcile(
     owned: frozenset[TopicPartition] | None,
     is_free: Callable[[TopicPartition], bool],
 ) -> Member:
-    """The member after a heartbeat that says it owns these partitions (None: it does not say). `is_free` tells whether no other
-    member has a partition or is still giving it up."""
+    """The member after a heartbeat that reports the partitions it owns (None: not reported). `is_free` returns whether no
+    other member owns a partition or is still revoking it."""
     epoch = member.epoch
     if member.state is MemberState.UNREVOKED:
         if owned is None or not member.revoking.isdisjoint(owned):

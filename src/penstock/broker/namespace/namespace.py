@@ -370,13 +370,13 @@ def consumer_name(node: Node) -> str:
 
 
 def group_name(path: str) -> str | None:
-    """The group that a path stands for; None if it is of something else."""
+    """The consumer group of a path; None if the path is of something else."""
     prefix = f"{GROUPS_FOLDER}/"
     return path[len(prefix) :] or None if path.startswith(prefix) else None
 
 
 def remote_queue_id(queue: Ref) -> UUID:
-    """What stands for a queue of another cluster in the table of positions."""
+    """The key of a queue of another cluster in the table of committed offsets."""
     return uuid5(NAMESPACE_URL, f"yt:{queue}")
 
 

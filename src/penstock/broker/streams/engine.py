@@ -68,7 +68,7 @@ class StreamEngine(Protocol):
         crc32c: int | None = None,
         size: int | None = None,
     ) -> PublishResult:
-        """Publish what comes in parts, of whatever size."""
+        """Publish data that arrives in parts, of any size."""
         ...
 
     async def get_message(self, sequence: int) -> StreamMessage | None:

@@ -37,7 +37,7 @@ class StreamMessage(NamedTuple):
 
 
 class ReadMessages(NamedTuple):
-    """Messages in order, and the sequence to go on from: those between were never to be read, or are not any more."""
+    """Messages in order, and the sequence to continue from: those in between are not readable, or were deleted."""
 
     messages: list[StreamMessage]
     next_sequence: int

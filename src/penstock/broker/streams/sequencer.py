@@ -93,8 +93,8 @@ class Subject:
 
 
 class PendingWrite:
-    """A batch on its way: told first what becomes of it in the log, and then the sequence of its first message. All its messages
-    have sequences that follow each other."""
+    """A batch that is being written: it gets its outcome in the log first, then the sequence of its first message. Its
+    messages have consecutive sequences."""
 
     def __init__(self, sequencer: Sequencer, subject: Subject) -> None:
         self._sequencer = sequencer

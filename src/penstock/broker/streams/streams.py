@@ -198,8 +198,8 @@ class Streams:
         crc32c: int | None = None,
         size: int | None = None,
     ) -> PublishResult:
-        """Publish what comes in parts, of whatever size: in the log if it turns out small, else in the payload store. With a
-        checksum or a size given, what came must match."""
+        """Publish data that arrives in parts, of any size: small data is stored in the log, large data in the payload store.
+        It must match the checksum or size, if given."""
         held: list[Buffer] = []
         held_bytes = 0
         async for part in parts:

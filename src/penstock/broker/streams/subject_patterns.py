@@ -15,7 +15,7 @@ PATTERN_SIZE_MAX: Final = 249  # as a name has
 
 
 def is_pattern(subject: str) -> bool:
-    """Whether this stands for several subjects."""
+    """Whether this is a pattern of several subjects."""
     if ONE not in subject and REST not in subject:  # as in most
         return False
     return any(word in (ONE, REST) for word in subject.split("."))
@@ -44,7 +44,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a pattern stands for a subject. None stands for a topic of the broker itself, which is no subject."""
+    """Whether a pattern matches a subject. Internal topics of the broker are no subjects, and match none."""
     if subject in INTERNAL_TOPICS:
         return False
     wanted, words = pattern.split("."), subject.split(".")

@@ -86,7 +86,7 @@ def _storage_configs(node: Node) -> dict[str, BrokerConfig]:
 
 
 def _security_configs(node: Node, listener: str) -> dict[str, BrokerConfig]:
-    """Those of who clients are and what they may do."""
+    """Settings of authentication and authorization."""
     security = node.broker.options.security
     mechanisms = "" if security is None else ",".join(MECHANISMS)
     admin = "" if security is None else f"User:{security.admin_user}"

@@ -1,5 +1,5 @@
-"""The cluster as Kafka clients see it: its brokers, who leads which partition, where copies are, and who answers what this node
-cannot answer itself."""
+"""The cluster as Kafka clients see it: its brokers, the leader and the replicas of each partition, and the node to forward
+requests to."""
 
 from __future__ import annotations
 

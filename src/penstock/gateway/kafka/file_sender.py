@@ -64,7 +64,7 @@ class FileSender:
         self._is_closed = False
 
     def send(self, buffers: Sequence[Any]) -> bool:
-        """Send a reply, one at a time; whether it has left already. OSError if the client is gone."""
+        """Send a reply, one at a time. Returns whether it was sent completely. OSError if the client has disconnected."""
         # An empty buffer at the end would leave what is before it marked as "more follows", and the system would wait for that.
         self._rest.extend(buffer for buffer in buffers if isinstance(buffer, FilePiece) or len(buffer))
         return self._advance()
@@ -82,7 +82,8 @@ class FileSender:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _advance(self) -> bool:
-        """Send what the socket takes, up to a turn's worth; whether all has left. If not, it goes on by itself."""
+        """Send as much as the socket accepts, up to a limit per turn. Returns whether all was sent; otherwise sending
+        continues in the background."""
         left = TURN_BYTES
         try:
             while self._rest and left > 0:

@@ -18,7 +18,7 @@ HINTED = frozenset({errors.NOT_LEADER_OR_FOLLOWER, errors.FENCED_LEADER_EPOCH})
 
 
 def leader_hint(node: Node, topic: str | bytes, number: int, code: int) -> Leader | None:
-    """Returns who leads a partition for which a client gets this error; None if that would not help it, or is not known."""
+    """Returns the current leader for a client that got this error from a partition; None if that is unknown or would not help."""
     if code not in HINTED:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How a Kafka listener behaves: its limits, and what it tells clients about itself."""
+"""Options of a Kafka listener: its limits, and what it advertises to clients."""
 
 from __future__ import annotations
 

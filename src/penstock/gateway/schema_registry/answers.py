@@ -78,7 +78,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 def schema_fields(value: SchemaValue, text: str | None = None) -> dict[str, Any]:
-    """A schema without its place: what is told of an id."""
+    """A schema without subject and version: the response to a lookup by id."""
     fields: dict[str, Any] = {"schema": value.schema if text is None else text}
     if value.schema_type != "AVRO":
         fields["schemaType"] = value.schema_type

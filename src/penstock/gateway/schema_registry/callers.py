@@ -10,7 +10,7 @@ from penstock.broker.schema_registry import RegistryError, resource_topic
 
 @dataclass(frozen=True, slots=True)
 class RegistryCaller:
-    """A caller who has signed in; without access rules everyone may do everything."""
+    """An authenticated caller; without access rules everyone may do everything."""
 
     principal: str
     host: str

@@ -1,5 +1,4 @@
-"""Decides which data is sent with its message and which is downloaded. The rule does not depend on who wrote the message or on
-where its payload is.
+"""Decides which data is sent with its message and which has to be downloaded, by the same rule for all writers and stores.
 
 If data and headers together fit a limit, they are sent with the message, without headers of ours. Otherwise the message is sent
 without data but with `penstock.object_name`, `penstock.size` and, if it is known, `penstock.crc32c`; `Download` returns the data.

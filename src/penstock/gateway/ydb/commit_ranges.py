@@ -1,4 +1,4 @@
-"""Commits by ranges: the committed offset advances over ranges without a gap, in whatever order they arrive. Pure."""
+"""Commits by ranges: the committed offset advances over contiguous ranges, in any order of arrival. Pure."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Stream:
             await self._context.abort(grpc.StatusCode.ABORTED, str(error))
 
     def end(self, error: PenstockError) -> None:
-        """End the stream with an error, whatever it is doing."""
+        """End the stream with an error, in any state."""
         if not self.ended.done():
             self.ended.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""What attributes of nodes are: built-in ones, those that the Queue Agent computes, and those that users have set."""
+"""Attributes of nodes: built-in ones, those computed by the Queue Agent, and those set by users."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from penstock.placement import CatalogTablet, GroupNodes
 
 
 class CatalogInventory:
-    """The catalog of the leader's broker, once that has started. `own_group` tells the group of a node that shares none."""
+    """The catalog of the leader's broker, once that has started. `own_group` returns the storage group of a node that does not
+    share one."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What a node that starts checks about those that run, before it becomes one of them."""
+"""Checks that a starting node fits the running ones, before it joins them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ NodeState = Literal["leader", "running", "leaving", "unreached", "away"]
 
 
 class KnownNode(NamedTuple):
-    """A node or worker of the cluster. `kafka` is where its Kafka listener is; None if it does not run, or has none. `tablets` of
-    topics are those that it owns. `since_ms` is when it started, or was lost; None if that is not known."""
+    """A node or worker of the cluster. `kafka` is the address of its Kafka listener; None if it is down or has none. `tablets`
+    counts the tablets of topics that it owns. `since_ms` is when it started or was lost; None if unknown."""
 
     node_id: int
     name: str

@@ -78,7 +78,7 @@ class WriteCall(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TrimCall(msgspec.Struct, frozen=True, array_like=True):
-    """Messages of a partition to delete: those before the offset; None is all of them."""
+    """Deletes the messages of a partition before an offset; None deletes all."""
 
     topic_id: bytes
     number: int

@@ -1,4 +1,4 @@
-"""/peers: the consoles of other clusters that the settings name, and whether each answers.
+"""/peers: the consoles of other clusters in the settings, and whether each is reachable.
 
 A browser goes to the address of a peer itself: nothing of one cluster is forwarded to another, no credentials and no data. This
 node only asks each address for /readyz, which needs no user.

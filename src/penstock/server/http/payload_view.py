@@ -84,7 +84,7 @@ def shown_octets(raw: bytes | None, *, full: bool = False) -> OctetsView:
 
 
 def shown_as_hex(raw: bytes, *, full: bool = False) -> OctetsView:
-    """Some bytes as hexadecimal digits, whatever they are."""
+    """Bytes as hexadecimal digits."""
     size_max = FULL_BYTES_MAX if full else HEX_BYTES_MAX
     return OctetsView(kind="hex", data=raw[:size_max].hex(), truncated=len(raw) > size_max, size=len(raw))
 

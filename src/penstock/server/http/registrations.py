@@ -34,7 +34,7 @@ class RegistrationRequest(RequestModel, frozen=True):
 
 
 class TrimRequest(RequestModel, frozen=True):
-    """Automatic trimming: what all vital consumers have read goes, but for so many rows and all that is younger than this."""
+    """Automatic trimming: rows that all vital consumers have read are deleted, except the last ones by number or age."""
 
     enable: bool
     retained_rows: Count | None = None

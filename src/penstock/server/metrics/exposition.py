@@ -1,4 +1,4 @@
-"""Samples as text, for Prometheus: its own format, or OpenMetrics for those who ask for it."""
+"""Exposes metrics as text for Prometheus: in its own format, or as OpenMetrics if the client accepts it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def _backoff() -> RestartBackoff:
 
 @dataclass(slots=True)
 class _Member:
-    """A pipeline of the application. `told` is the version that the driver was told to run, and `began_s` when."""
+    """A pipeline of the application. `told` is the version that the driver was ordered to run, and `began_s` since when."""
 
     deployment: Deployment
     status: PipelineStatus

@@ -1,5 +1,5 @@
-"""What the supervisor tells a worker that it starts, in one line of JSON on its standard input. The line may hold passwords, so
-it is neither an argument nor in the environment."""
+"""The order that the supervisor sends to a new worker, as one line of JSON on its standard input. It may contain passwords, so it
+is neither an argument nor in the environment."""
 
 from __future__ import annotations
 

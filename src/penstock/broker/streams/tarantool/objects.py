@@ -38,7 +38,7 @@ class StoredObject:
 
 
 class ObjectPayloads:
-    """The objects of one bucket. What the store says went wrong is told as unavailable: it may be there a moment later."""
+    """The objects of one bucket. Errors of the store are reported as unavailable, since they may be temporary."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

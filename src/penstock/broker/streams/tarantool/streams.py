@@ -176,7 +176,7 @@ class TarantoolStreams:
         crc32c: int | None = None,
         size: int | None = None,
     ) -> PublishResult:
-        """Publish what comes in parts, of whatever size."""
+        """Publish data that arrives in parts, of any size."""
         check_subject(subject)
         headers_size(headers or {})
         name = await self._announced(subject)

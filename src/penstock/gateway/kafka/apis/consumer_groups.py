@@ -62,7 +62,7 @@ async def heartbeat(call: Call, request: ConsumerGroupHeartbeatRequest) -> Consu
 
 
 async def describe(call: Call, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    """Groups of this kind with their members, what those have and what they are to have."""
+    """Groups of this kind with their members, current and target assignments."""
     response = ConsumerGroupDescribeResponse()
     for name in request.group_ids:
         group = call.node.coordinator.groups.consumer.group(name)
@@ -149,7 +149,7 @@ def _member(member: GroupMember, target: frozenset[TopicPartition], names: dict[
 
 
 def _assignment(queues: Iterable[TopicPartition], names: dict[UUID, str]) -> ConsumerGroupDescribeAssignment:
-    """Partitions by topic, without those of topics that are gone."""
+    """Partitions by topic, without deleted topics."""
     return ConsumerGroupDescribeAssignment(
         topic_partitions=[
             ConsumerGroupDescribeTopicPartitions(topic_id=topic.bytes, topic_name=names[topic], partitions=numbers)

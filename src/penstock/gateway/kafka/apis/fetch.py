@@ -212,7 +212,7 @@ class FetchCall(FetchFrame, Caller):
         self.unwatch()
 
     def _look_again(self) -> None:
-        """Reads if enough has come, or if the time is up and anything has."""
+        """Read again if enough data has arrived, or if the time is up and there is any."""
         if self.poll is None:
             return  # the connection was closed meanwhile
         try:

@@ -51,7 +51,7 @@ def allowed_operations(call: Call, kind: ResourceKind, name: str) -> int:
 
 
 def whole(allowed: Callable[[Call, Any], bool], refuse: Callable[[Any], Message]) -> Guard:
-    """A guard for a request that is answered as a whole or not at all."""
+    """A guard for a request that is allowed or refused as a whole."""
 
     async def guard(call: Call, request: Any, handler: Handler) -> Any:
         return await handler(call, request) if allowed(call, request) else refuse(request)
