@@ -1,4 +1,4 @@
-"""`python -m bench.kafka_peer [--quick] [--peers kafka,nats] [--write docs/comparison.md]`: Penstock beside its peers.
+"""`python -m bench.kafka_peer [--quick] [--peers kafka,nats,floor] [--write docs/comparison.md]`: Penstock beside its peers.
 
 Both brokers are warmed up by one rule, measured in turns, and compared like with like: ours `os` with a peer as it comes (neither
 syncs), ours `fsync` with a peer that flushes every message. A ratio above 1 is in Penstock's favour. Where the client is the
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.kafka_peer import footprint, producing
-from bench.kafka_peer.brokers import RESULTS, BrokerProcess, KafkaProcess, NotInstalledError, PenstockProcess
+from bench.kafka_peer.brokers import RESULTS, BrokerProcess, FloorProcess, KafkaProcess, NotInstalledError, PenstockProcess
 from bench.kafka_peer.coordination import coordination
 from bench.kafka_peer.nats_server import NatsProcess
 from bench.kafka_peer.pair import Pair
@@ -26,7 +26,7 @@ from bench.measure import check_compiled
 
 Rows = Callable[[Pair], list[Compared]]
 
-PEERS: dict[str, type[BrokerProcess]] = {"kafka": KafkaProcess, "nats": NatsProcess}
+PEERS: dict[str, type[BrokerProcess]] = {"kafka": KafkaProcess, "nats": NatsProcess, "floor": FloorProcess}
 # Peers that were looked for and cannot be run, and why.
 NOT_TO_BE_HAD = {
     "redpanda": "its server is published as packages and images of its own repository, and by no package index of a language",
@@ -57,6 +57,8 @@ RAW: dict[str, Rows] = {
     "throughput": producing.pipelined,
     "end-to-end": producing.raw_end_to_end,
 }
+# Of the floor only what it has.
+FLOOR: dict[str, Rows] = {"synchronous": producing.floor}
 NAMES = [*BEFORE, *UNSYNCED]
 
 
@@ -65,7 +67,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.kafka_peer", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer shapes and shorter rounds: rougher, but warmed up as well")
     parser.add_argument(
-        "--peers", default="kafka,nats", help=f"which of {', '.join(PEERS)}; those that are not installed are named"
+        "--peers", default="kafka,nats,floor", help=f"which of {', '.join(PEERS)}; those that are not installed are named"
     )
     parser.add_argument("--rows", default=",".join(NAMES), help=f"which kinds of rows: {', '.join(NAMES)}; all by default")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into this page, between its two marks")
@@ -105,10 +107,10 @@ def _measure(report: Report, kind: type[BrokerProcess], names: list[str]) -> Non
     directory = RESULTS / "peer"
     for synced in (False, True):
         shutil.rmtree(directory, ignore_errors=True)
-        groups = RAW if kind.wire != "kafka" else SYNCED if synced else UNSYNCED
+        groups = _groups(kind, synced=synced)
         chosen = [rows for name, rows in groups.items() if name in names]
         with Pair(directory, kind, synced=synced, rounds=report.rounds, is_quick=report.is_quick) as pair:
-            if not synced:
+            if not synced and kind is not FloorProcess:
                 for rows in (rows for name, rows in BEFORE.items() if name in names):
                     peer.rows += rows(pair)
             if chosen:
@@ -117,6 +119,15 @@ def _measure(report: Report, kind: type[BrokerProcess], names: list[str]) -> Non
                 peer.rows += rows(pair)
                 report.keep()
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def _groups(kind: type[BrokerProcess], *, synced: bool) -> dict[str, Rows]:
+    """The rows that are measured beside a peer."""
+    if kind is FloorProcess:
+        return FLOOR
+    if kind.wire != "kafka":
+        return RAW
+    return SYNCED if synced else UNSYNCED
 
 
 if __name__ == "__main__":

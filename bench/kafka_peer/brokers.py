@@ -171,6 +171,28 @@ class PenstockProcess(BrokerProcess):
         return [sys.executable, "-m", "penstock.cli.main", "up", *options]
 
 
+class FloorProcess(BrokerProcess):
+    """What plain Python takes for a produce at least: see floor_broker.py. `synced` syncs on the event loop."""
+
+    name = "floor"
+
+    @classmethod
+    def version(cls) -> str:
+        """It has none of its own."""
+        return f"The floor: a broker that only writes, in plain Python {platform.python_version()}"
+
+    def create_topic(self, topic: str, partitions: int) -> float:
+        """It has every topic."""
+        return 0.0
+
+    def _prepare(self) -> None:
+        pass
+
+    def _command(self) -> list[str]:
+        sync = "inline" if self._synced else "none"
+        return [sys.executable, "-m", "bench.kafka_peer.floor_broker", str(self.port), sync, str(self._directory / "log")]
+
+
 class KafkaProcess(BrokerProcess):
     """Kafka in KRaft mode, broker and controller in one. `synced` flushes every message before it is acknowledged."""
 

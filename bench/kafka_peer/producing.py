@@ -40,8 +40,18 @@ SYNC_GOALS = {
 def synchronous(pair: Pair) -> list[Compared]:
     """1 KiB messages, each producer waiting for its acknowledgement. Up to 64 are librdkafka producers in threads; a thousand
     of those would measure the client, so from 64 on there are raw connections with ready requests as well."""
+    return _in_threads(pair, ((1, False), (64, False), (64, True))) + raw_synchronous(pair, RAW_PRODUCERS)
+
+
+def floor(pair: Pair) -> list[Compared]:
+    """The same beside a broker that does nothing but write: what is left to gain."""
+    return _in_threads(pair, ((1, False), (64, False))) + raw_synchronous(pair, (64, 256))
+
+
+def _in_threads(pair: Pair, crowds: tuple[tuple[int, bool], ...]) -> list[Compared]:
+    """librdkafka producers: how many, and whether they are idempotent."""
     found: list[Compared] = []
-    for producers, idempotent in ((1, False), (64, False), (64, True)):
+    for producers, idempotent in crowds:
         name = f"{producers} idempotent" if idempotent else str(producers)
         topic = _created(pair, f"sync-{pair.label}-{name}", 12)
 
@@ -53,7 +63,7 @@ def synchronous(pair: Pair) -> list[Compared]:
 
         title = f"{name} synchronous producer{'s' if producers > 1 else ''}"
         found += _sync_rows(pair.turns(measure), title, pair.label, SYNC_GOALS.get((name, pair.is_synced), SyncGoals()))
-    return found + raw_synchronous(pair, RAW_PRODUCERS)
+    return found
 
 
 def raw_synchronous(pair: Pair, crowds: tuple[int, ...]) -> list[Compared]:

@@ -20,7 +20,7 @@ from bench.kafka_peer.rows import LINE, Compared, Figure, Goal, losing_first
 FILE = RESULTS / "kafka_peer.json"
 BEGIN = "<!-- Written by python -m bench.kafka_peer; changes are lost. -->"
 END = "<!-- The end of what bench.kafka_peer has written. -->"
-TITLES = {"kafka": "Kafka", "nats": "NATS JetStream", "redpanda": "Redpanda", "tansu": "Tansu"}
+TITLES = {"kafka": "Kafka", "nats": "NATS JetStream", "floor": "Floor", "redpanda": "Redpanda", "tansu": "Tansu"}
 
 
 @dataclass(slots=True)
