@@ -43,7 +43,7 @@ def created_table_options(given: Mapping[str, str]) -> dict[str, str] | None:
 def refuse_secrets(options: Mapping[str, str]) -> None:
     """OptionError for an option that is a secret, or holds one."""
     lowered = {name.lower(): value for name, value in options.items()}
-    secret = next((name for name in _SECRETS if name in lowered), None)
+    secret: str | None = next((name for name in _SECRETS if name in lowered), None)
     if urlsplit(lowered.get("valueregistry", "")).password is not None:
         secret = "valueRegistry with a password"
     if secret is not None:
