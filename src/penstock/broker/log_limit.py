@@ -1,5 +1,5 @@
-"""A limit for the logs of tablets. A node that takes tablets over replays what is in their logs since their last snapshots before they
-serve, which takes long for many tablets."""
+"""A limit for the logs of tablets. A node that takes tablets over replays what is in their logs since their last snapshots before
+they serve, which takes long for many tablets."""
 
 from __future__ import annotations
 
