@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -30,9 +31,12 @@ class GetResult(NamedTuple):
 
 
 class GetOperation:
-    """One read from a group of several disks; offset and length lie within the blob."""
+    """One read from a group of several disks; offset and length lie within the blob. `held` are the parts that a listing has
+    shown of it, by subgroup index, if there was one: disks without them are not asked first."""
 
-    def __init__(self, group: Group, clock: Clock, blob_id: BlobId, offset: int, length: int) -> None:
+    def __init__(
+        self, group: Group, clock: Clock, blob_id: BlobId, offset: int, length: int, *, held: Sequence[int] | None = None
+    ) -> None:
         self._group = group
         self._clock = clock
         self._generation = group.generation
@@ -41,12 +45,15 @@ class GetOperation:
         self._offset = offset
         self._length = length
         self._orders = group.subgroup(self._prefix)
+        self._held = held
 
     async def run(self) -> GetResult:
         """Read the range from the main disks, or failing that all parts from all disks."""
-        straight = await self._read_straight()
-        if straight is not None:
-            return straight
+        slices = self._slices()
+        if slices:
+            straight = await self._read_straight(slices)
+            if straight is not None:
+                return straight
         return await self._read_around()
 
     def _packed(self, part: int) -> bytes:
@@ -58,11 +65,11 @@ class GetOperation:
             return PartsReply(Status.ERROR, (), f"VDisk {self._group.vdisk_id(order)} is out")
         return await link.get(self._generation, self._packed(part), offset, length)
 
-    async def _read_straight(self) -> GetResult | None:
+    async def _read_straight(self, slices: Sequence[tuple[int, int, int]]) -> GetResult | None:
         """The range from the places where it should be; None if any of them cannot give it in time."""
         asked = [
             self._group.spawn(self._ask(self._orders[self._main_index(part)], part, offset, length))
-            for part, offset, length in self._slices()
+            for part, offset, length in slices
         ]
         _, late = await asyncio.wait(asked, timeout=self._group.hedge_delay(self._clock.monotonic()))
         if late:
@@ -78,12 +85,19 @@ class GetOperation:
         return GetResult(Status.OK, _joined(pieces))
 
     def _slices(self) -> list[tuple[int, int, int]]:
+        """The parts in their main places that give the range, with what to read of each; none if they are known not to."""
         slices = self._group.codec.slices(self._size, self._offset, self._length)
         if not self._group.erasure.is_mirror:
-            return slices
+            return slices if all(self._may_be_in_place(part) for part, _, _ in slices) else []
         # Any replica will do: the one on the quickest disk, and of those as quick one that is here.
-        part = min((1, 2, 3), key=lambda part: self._expected_s(self._orders[part - 1]))
+        replicas = [part for part in (1, 2, 3) if self._may_be_in_place(part)]
+        if not replicas:
+            return []
+        part = min(replicas, key=lambda part: self._expected_s(self._orders[part - 1]))
         return [(part, offset, length) for _, offset, length in slices]
+
+    def _may_be_in_place(self, part: int) -> bool:
+        return self._held is None or self._held[self._main_index(part)] >> part - 1 & 1 == 1
 
     def _expected_s(self, order: int) -> float:
         link = self._group.links[order]

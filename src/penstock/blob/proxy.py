@@ -278,10 +278,10 @@ class GroupProxy:
             return None
         return [max(each) for each in zip(*found, strict=True)]
 
-    async def _get(self, blob_id: BlobId, offset: int, length: int) -> GetResult:
+    async def _get(self, blob_id: BlobId, offset: int, length: int, held: Sequence[int] | None = None) -> GetResult:
         group = self.group
         if group.erasure is not Erasure.NONE:
-            return await GetOperation(group, self._clock, blob_id, offset, length).run()
+            return await GetOperation(group, self._clock, blob_id, offset, length, held=held).run()
         link = group.links[0]
         if link is None:
             return GetResult(Status.ERROR, b"", f"VDisk {group.vdisk_id(0)} is out")
@@ -426,13 +426,13 @@ class GroupProxy:
         whole = is_whole(self.group, seen)
         if whole and not with_data:
             return seen.blob_id, None
-        read = await self._get(seen.blob_id, 0, seen.blob_id.size)
+        read = await self._get(seen.blob_id, 0, seen.blob_id.size, held=seen.parts)
         if read.status is Status.NODATA:
             return None
         if read.status is not Status.OK:
             raise ListingError(_listing_status(read.status), f"{seen.blob_id} is written but cannot be read: {read.reason}")
         if not whole:
-            rewriting = PutOperation(self.group, self._clock, seen.blob_id.pack(), read.data, restoring=True)
+            rewriting = PutOperation(self.group, self._clock, seen.blob_id.pack(), read.data, restored=seen.parts)
             rewritten = await rewriting.run()
             if rewritten.status is Status.NODATA:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import combinations
 
@@ -21,11 +22,18 @@ Assignment = tuple[int, int]
 
 
 class PutOperation:
-    """One put to a group of several disks. With `restoring`, the blob exists and only missing parts are written; blocks of newer
-    generations do not stop it."""
+    """One put to a group of several disks. With `restored`, the blob exists with these parts, by subgroup index, and only missing
+    ones are written; blocks of newer generations do not stop it."""
 
     def __init__(
-        self, group: Group, clock: Clock, blob_id: bytes, data: Buffer, *, restoring: bool = False, from_reserve: bool = False
+        self,
+        group: Group,
+        clock: Clock,
+        blob_id: bytes,
+        data: Buffer,
+        *,
+        restored: Sequence[int] | None = None,
+        from_reserve: bool = False,
     ) -> None:
         self._group = group
         self._erasure = group.erasure
@@ -35,7 +43,7 @@ class PutOperation:
         self._size = len(data)
         self._parts = group.codec.encode(data)
         self._orders = group.subgroup(self._prefix)
-        self._held = [0] * len(self._orders)
+        self._held = [0] * len(self._orders) if restored is None else list(restored)
         self._lost = 0
         self._pending: dict[asyncio.Task[DiskReply], Assignment] = {}
         self._written: list[tuple[Assignment, tuple[int, int]]] = []  # with the place in the log
@@ -43,7 +51,7 @@ class PutOperation:
         self._out_of_space = False
         self._behind = False
         self._collected = False
-        self._restoring = restoring
+        self._restoring = restored is not None
         self._from_reserve = from_reserve
         self._may_hedge = True
         self._detoured = False
@@ -75,16 +83,18 @@ class PutOperation:
 
     def _first_assignments(self) -> list[Assignment]:
         mains = [(index, part) for index in range(len(self._orders)) if (part := main_part(self._erasure, index))]
+        has_handoffs = len(mains) < len(self._orders)
+        mains = [(index, part) for index, part in mains if not self._held[index] >> part - 1 & 1]
         slow = self._group.slowest(self._clock.monotonic())
-        if slow is None or len(mains) == len(self._orders):
+        if slow is None or not has_handoffs:
             return mains  # where there are no handoffs, every disk gets its copy, and the quorum does not wait for the slowest
         self._group.paces[slow].forgive()
         self._detoured = True
         wanted = [assignment for assignment in mains if self._orders[assignment[0]] != slow]
-        expected = [0] * len(self._orders)
+        expected = list(self._held)
         for index, part in wanted:
             expected[index] |= 1 << part - 1
-        return wanted + self._additions(expected, {self._orders.index(slow)})
+        return wanted + self._additions(expected, {self._orders.index(slow)}) or mains
 
     def _more(self, *, doubted: bool) -> list[Assignment]:
         """What else to send so that the quorum is reached; with `doubted`, without counting on those that have not answered."""

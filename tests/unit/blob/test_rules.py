@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from random import Random
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +21,8 @@ from penstock.blob.range_operation import ListedBlob, windows
 from penstock.blob.record import HEADER_SIZE
 from penstock.testing.sim_loop import current_loop
 from tests.sim_group import SimGroup, blob_at, payload, run_group
+
+T = TypeVar("T")
 
 KINDS = list(Erasure)
 REDUNDANT = [Erasure.BLOCK_4_2, Erasure.MIRROR_3_DC, Erasure.MIRROR_3]
@@ -401,6 +405,45 @@ def test_a_range_goes_over_more_ids_than_a_disk_lists_at_once_in_both_directions
         assert [blob_id for blob_id, _ in down.blobs] == list(reversed(blobs))
 
     run_group(Erasure.NONE, scenario)
+
+
+@redundant_kinds
+def test_a_listing_asks_only_for_the_parts_that_are_there_and_writes_only_those_that_are_missing(
+    erasure: Erasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int]] = []  # disk and part
+    written: list[tuple[int, int]] = []
+
+    async def scenario(group: SimGroup) -> None:
+        first, second, *_ = group.subgroup(blob_at(0, 0))
+        await group.do(group.life.take_out(first))
+        (blob_id,) = await group.store(range(1), size=1)
+        await group.do(group.life.put_in(first))
+        await group.take_out(second)
+        for order, vdisk in group.life.vdisks.items():
+            monkeypatch.setattr(vdisk, "get", _noting(vdisk.get, asked, order))
+            monkeypatch.setattr(vdisk, "put_replica", _noting(vdisk.put_replica, written, order))
+        holders = await group.holders(blob_id)
+        found = await group.do(group.proxy.range(blob_at(0, 0), blob_at(1, 0)))
+        assert [listed for listed, _ in found.blobs] == [blob_id]
+        await group.do(group.life.group.drain())
+        assert written, "it was not whole"
+        assert not any(holders.get(order, 0) >> part - 1 & 1 for order, part in written)
+        if erasure.is_mirror:
+            ((order, part),) = asked
+            assert holders[order] >> part - 1 & 1
+
+    run_group(erasure, scenario)
+
+
+def _noting(
+    call: Callable[..., Coroutine[Any, Any, T]], noted: list[tuple[int, int]], order: int
+) -> Callable[..., Coroutine[Any, Any, T]]:
+    async def noting(generation: int, blob_id: bytes, *rest: Any) -> T:
+        noted.append((order, blob_id[-1] & 0xF))
+        return await call(generation, blob_id, *rest)
+
+    return noting
 
 
 def test_a_listing_reads_no_more_at_once_than_links_and_memory_hold() -> None:
