@@ -50,8 +50,8 @@ def test_new_topics_are_spread_over_groups_but_not_to_a_full_disk_and_a_drained_
         assert broker is not None
         assert broker.catalog.topic("first").groups == ()
         assert set(broker.catalog.topic("second").groups) == set(serving_groups(operator)), "both groups get tablets"
-        for disk in small:
-            await no_tablet_goes_to_the_group_of_a_full_disk(operator, disk, bootstrap, nodes[0])
+        for small_disk in small:
+            await no_tablet_goes_to_the_group_of_a_full_disk(operator, small_disk, bootstrap, nodes[0])
 
         left = next(seat for seat in serving_groups(operator)[second].seats if seat.node == 2)
         await drain(left)
