@@ -140,17 +140,19 @@ class GetOperation:
                 self._group.note_disorder()
                 whole = memoryview(codec.join(self._size, parts))
                 return GetResult(Status.OK, whole[self._offset : self._offset + self._length])
-        result = self._absent_or_unknown(held, unknown, reasons)
-        return result._replace(damaged=result.status is Status.ERROR and unknown == damaged)
+        if self._is_absent(held, unknown, damaged):
+            return GetResult(Status.NODATA)
+        return GetResult(Status.ERROR, b"", "too few disks can tell: " + "; ".join(reasons), unknown == damaged)
 
-    def _absent_or_unknown(self, held: list[int], unknown: int, reasons: list[str]) -> GetResult:
+    def _is_absent(self, held: list[int], unknown: int, damaged: int) -> bool:
         erasure = self._group.erasure
         failed = sum(1 << order for index, order in enumerate(self._orders) if unknown >> index & 1)
         # In a mirror a single silent disk could hold the blob; it is enough that no put of it can have been acknowledged.
         proven = absence_proven if erasure is Erasure.BLOCK_4_2 else put_excluded
         if fits_fail_model(erasure, failed) and proven(erasure, held, unknown):
-            return GetResult(Status.NODATA)
-        return GetResult(Status.ERROR, b"", "too few disks can tell: " + "; ".join(reasons))
+            return True
+        # What is damaged does not come back by itself: what a put that was never acknowledged left cannot be read any more.
+        return unknown == damaged and put_excluded(erasure, held, unknown)
 
 
 def _joined(pieces: list[Buffer]) -> bytes | memoryview:

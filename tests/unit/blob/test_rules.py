@@ -155,6 +155,25 @@ def test_a_put_that_failed_reads_as_the_right_bytes_or_as_nothing(erasure: Erasu
     run_group(erasure, scenario)
 
 
+@pytest.mark.parametrize(("stored", "hurt", "answer"), [(4, 1, Status.NODATA), (5, 2, Status.NODATA), (6, 3, Status.ERROR)])
+def test_what_a_failed_put_left_reads_as_nothing_when_too_much_of_it_is_damaged(stored: int, hurt: int, answer: Status) -> None:
+    """Only with all six parts can it have been acknowledged: then it is told as damaged."""
+
+    async def scenario(group: SimGroup) -> None:
+        blob_id, data = blob_at(1, 100), payload(100)
+        bodies = codec_for(Erasure.BLOCK_4_2).encode(data)
+        for part, order in enumerate(group.subgroup(blob_id)[:stored], 1):
+            vdisk = group.life.vdisks[order]
+            assert (await group.do(vdisk.put(1, blob_id.pack_part(part), bodies[part - 1]))).status is Status.OK
+            if part <= hurt:
+                place = place_of(vdisk.index.entry_of(blob_id.pack_part(part)) or 0)
+                group.platters[order].rot(Random(1), chunk_name(place.chunk), place.offset + HEADER_SIZE)
+        result = await group.do(group.proxy.get(blob_id))
+        assert (result.status, result.damaged) == (answer, answer is Status.ERROR)
+
+    run_group(Erasure.BLOCK_4_2, scenario)
+
+
 # Rules 4 and 5: blocks.
 
 
