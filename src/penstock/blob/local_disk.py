@@ -349,11 +349,18 @@ class LocalDisk:
 
     def read_at_hand(self, name: str, offset: int, length: int) -> bytes | None:
         """See Disk: the bytes if the system has them in memory, so that no thread is needed to wait for them."""
-        if length > AT_HAND_BYTES or not self._can_ask_at_hand or name not in self._open:
-            return None  # to open a file may take as long as to read it
+        if length > AT_HAND_BYTES or not self._can_ask_at_hand:
+            return None
+        if name in self._open:
+            file = self._opened(name)
+        else:
+            tail = self._tails.get(name)
+            if tail is None or tail.file is None:
+                return None  # to open a file may take as long as to read it
+            file = tail.file
         buffer = bytearray(length)
         try:
-            count = os.preadv(self._opened(name).fd, [buffer], offset, os.RWF_NOWAIT)
+            count = os.preadv(file.fd, [buffer], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
