@@ -78,6 +78,7 @@ class Link:
         self.probe = LinkProbe()
         self.peer: Peer | None = None  # while connected
         self.is_refused = False  # whether one of the two nodes does not want the other, which waiting does not change
+        self.is_gone = False  # whether no process listened at its address when it was tried last
         self._admission = admission
         self._network = network
         self._clock = clock
@@ -254,9 +255,10 @@ class Link:
                 self.is_refused = True
                 self._note_down(f"node {self.node_id} at {self.address} cannot be a peer: {error}", logging.ERROR)
             except (OSError, PenstockError) as error:  # time-outs are OSErrors
+                self.is_gone = isinstance(error, ConnectionRefusedError)
                 self._note_down(f"node {self.node_id} at {self.address} cannot be reached: {str(error) or type(error).__name__}")
             else:
-                self.is_refused = False
+                self.is_refused = self.is_gone = False
                 up_since = self._clock.monotonic()
                 if self._broken is not None:
                     await self._broken

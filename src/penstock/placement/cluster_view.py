@@ -51,6 +51,10 @@ class Reachability(Protocol):
         """How long it has not reached it, in seconds."""
         ...
 
+    def is_doubtful(self, node_id: int) -> bool:
+        """Whether it is not reached, and that may be for good."""
+        ...
+
     async def is_given_up(self, node_id: int) -> bool:
         """Whether enough others do not reach it either."""
         ...

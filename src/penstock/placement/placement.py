@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.1
 POLL_S: Final = 1.0
 PAUSE_FACTOR: Final = 4.0
-LOST_AFTER_S: Final = 0.3  # a node that is not reached for so long may be given up
 MOVES_AT_ONCE: Final = 32
 TAKEOVERS_AT_ONCE: Final = 96
 PLACE_S: Final = 10.0
@@ -121,11 +120,7 @@ class Placement:
         coordination, peers = self._coordination, self._peers
         members = {member.node_id: member for member in coordination.members()}
         known = {node_id: node for node_id, node in coordination.nodes().items() if not node.is_removed}
-        doubtful = [
-            node_id
-            for node_id in members.keys() & known.keys()
-            if not peers.is_connected(node_id) and peers.down_s(node_id) >= LOST_AFTER_S
-        ]
+        doubtful = [node_id for node_id in members.keys() & known.keys() if peers.is_doubtful(node_id)]
         answers = await asyncio.gather(*(peers.is_given_up(node_id) for node_id in doubtful))
         given_up = {node_id for node_id, is_given_up in zip(doubtful, answers, strict=True) if is_given_up}
         before, self._nodes = self._nodes, {}

@@ -35,7 +35,7 @@ TTL_S = 5.0
 TICK_S = 0.05
 SILENCE_S = 1.0
 LOOK_S = 0.1
-LOST_AFTER_S = 0.3
+SILENT_S = 0.3
 ASK_S = 0.5
 STATES_S = 1.0
 DELAY_S_MAX = 0.005
@@ -337,7 +337,7 @@ class Member:
             return
         await self._stop_placing()
         lost_id = leader.record.node_id
-        if self.is_connected(lost_id) or self.down_s(lost_id) < LOST_AFTER_S or not coordination.status.is_usable:
+        if not self.is_doubtful(lost_id) or not coordination.status.is_usable:
             return
         if await self.is_given_up(lost_id) and await coordination.challenge(leader):
             self._world.note(f"node {self.number} leads in place of {lost_id}")
@@ -353,6 +353,11 @@ class Member:
     def is_connected(self, node_id: int) -> bool:
         """Whether this node reaches another one, or is it."""
         return node_id == self.number or self._world.links[self.number, node_id].is_up
+
+    def is_doubtful(self, node_id: int) -> bool:
+        """Whether nothing answers at its address, or nothing comes for long."""
+        is_gone = not self._world.members[node_id].is_up and frozenset({self.number, node_id}) not in self._world.cut
+        return not self.is_connected(node_id) and (is_gone or self.down_s(node_id) >= SILENT_S)
 
     def down_s(self, node_id: int) -> float:
         """How long it has not reached it."""

@@ -175,6 +175,23 @@ async def test_a_node_that_is_gone_breaks_calls_and_comes_back_by_itself(network
 
 
 @simulated
+async def test_a_node_whose_process_has_ended_is_told_from_one_that_is_cut_off(network: SimNetwork) -> None:
+    _, second, link = await pair(network)
+    network.cut("node-1", "node-2")
+    await asyncio.sleep(30.0)
+    assert (link.is_connected, link.is_gone) == (False, False)
+    network.restore("node-1", "node-2")
+    await asyncio.sleep(10.0)
+    assert (link.is_connected, link.is_gone) == (True, False)
+    second.process.crash()
+    await asyncio.sleep(0.5)
+    assert (link.is_connected, link.is_gone) == (False, True)
+    await SimNode(network, 2, incarnation=2).start()
+    await asyncio.sleep(10.0)
+    assert (link.is_connected, link.is_gone) == (True, False)
+
+
+@simulated
 async def test_a_link_does_not_wait_to_try_again_when_the_node_has_just_connected_to_this_one(network: SimNetwork) -> None:
     first, second, link = await pair(network)
     second.process.crash()

@@ -16,6 +16,7 @@ NODE_DESTINATION: Final = 1  # calls to the node itself; those to VDisks have fa
 ASK_S: Final = 0.5
 ACCEPT_S: Final = 2.0  # how long a node that starts waits for the others
 LOOK_S: Final = 0.02
+SILENT_S: Final = 0.3  # a node that is not reached for so long may be given up
 
 
 class NodeMethod(IntEnum):
@@ -73,6 +74,12 @@ class Peers:
         """How long a node has not been reached, in seconds; 0 if it is connected."""
         since = self._down_since.get(node_id)
         return 0.0 if since is None else self._clock.monotonic() - since
+
+    def is_doubtful(self, node_id: int) -> bool:
+        """Whether a node is not reached, and not only for a moment: nothing listens at its address, or it is silent for long."""
+        link = self._interconnect.links.get(node_id)
+        is_gone = link is not None and link.is_gone
+        return not self.is_connected(node_id) and (is_gone or self.down_s(node_id) >= SILENT_S)
 
     @property
     def is_alone(self) -> bool:

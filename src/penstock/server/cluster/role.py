@@ -25,8 +25,7 @@ STANDBY: Final = "standby"
 LOOK_S: Final = 0.1
 UNCONFIRMED_S: Final = 3.0  # without a confirmation for so long another node may have taken over, and what is read here be old
 DOUBTS_MAX: Final = 20  # looks that may find it so: a process that was stopped is confirmed again before them
-LOST_AFTER_S: Final = 0.3  # a leader that cannot be reached for so long may be replaced
-CHALLENGE_S: Final = 0.5
+CHALLENGE_S: Final = 0.2  # between two attempts to replace a leader that cannot be reached
 RETRY_S: Final = 0.3
 
 StartBroker = Callable[[Callable[[], None]], Awaitable[BrokerHost]]
@@ -108,7 +107,7 @@ class BrokerRole:
         if leader is None or leader.record.node_id == self._node_id or now - self._challenged_at < CHALLENGE_S:
             return
         node_id = leader.record.node_id
-        if self._peers.down_s(node_id) < LOST_AFTER_S or not self._coordination.status.is_usable:
+        if not self._peers.is_doubtful(node_id) or not self._coordination.status.is_usable:
             return
         self._challenged_at = now
         if await self._peers.is_given_up(node_id) and await self._coordination.challenge(leader):
