@@ -16,6 +16,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from penstock.spark.errors import MalformedValueError, OptionError
 from penstock.spark.malformed import MalformedValue
+from penstock.spark.value_format import fitting_column
 
 Convert = Callable[[Any], Any]
 
@@ -156,17 +157,14 @@ class AnyAvroFormat:
                 except _MALFORMED as error:
                     self._note(row, error, offsets)
             values.append(value)
-        return pa.array(values, self._kind)
+        return fitting_column(values, self._kind, lambda row, error: self._note(row, error, offsets))
 
     def _value(self, raw: memoryview) -> Any:
         stream = io.BytesIO(raw)
         value = schemaless_reader(stream, self._schema, None)
         if stream.tell() != len(raw):
             raise ValueError(f"{len(raw) - stream.tell()} bytes are left over")
-        if self._convert is not None:
-            value = self._convert(value)
-        pa.scalar(value, self._kind)  # what does not fit is the fault of this value, and of no other
-        return value
+        return value if self._convert is None else self._convert(value)
 
     def _note(self, row: int, error: Exception, offsets: Any) -> None:
         why = str(error) or type(error).__name__

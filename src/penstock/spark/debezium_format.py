@@ -6,6 +6,7 @@ An event is `{"before": …, "after": …, "op": "c|r|u|d", "ts_ms": …}`, in J
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ OP: Final = "__op"
 TIME: Final = "__ts_ms"
 _ROW_OPERATIONS: Final = ("c", "r", "u", "d")
 _DELETE: Final = "d"
+_PAYLOAD: Final = re.compile(rb'"payload"')
 
 
 def row_type(fields: str) -> str:
@@ -47,6 +49,22 @@ def row_schema(schema: str) -> str:
         if isinstance(kind, dict) and kind.get("type") == "record":
             return json.dumps(kind)
     raise OptionError("valueSchema is not that of Debezium's events: neither before nor after is a record")
+
+
+class JsonEventFormat:
+    """Decodes events by `wrapped` where one may be within a payload, else by `plain`, which has half of the columns to fill."""
+
+    def __init__(self, wrapped: ValueFormat, plain: ValueFormat) -> None:
+        self.wrapping = wrapped.wrapping
+        self.malformed: list[MalformedValue] | None = None
+        self._wrapped = wrapped
+        self._plain = plain
+
+    def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
+        """See `ValueFormat`."""
+        form = self._plain if _PAYLOAD.search(memoryview(text)) is None else self._wrapped
+        form.malformed = self.malformed
+        return form.decode(text, starts, valid, offsets)
 
 
 class DebeziumFormat:

@@ -1,15 +1,22 @@
-"""JSON values with maps: objects whose names are data. The compiled reader knows none, so each value is rewritten first, with
-lists of pairs for its maps; that takes several times as long."""
+"""JSON values with maps: objects whose names are data. The compiled reader knows none, so each value is rewritten first, with a
+list of keys and one of values for each map; all else in it is copied as it is."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from penstock.spark.malformed import MalformedValue
 from penstock.spark.value_format import ValueFormat, bytes_column, decode_column
+
+Rewrite = Callable[[Any], bytes]
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_encoded: Final = msgspec.json.Encoder().encode
 
 
 def has_map(kind: pa.DataType) -> bool:
@@ -22,9 +29,9 @@ def has_map(kind: pa.DataType) -> bool:
 
 
 def without_maps(kind: pa.DataType) -> pa.DataType:
-    """The type with lists of pairs in place of maps."""
+    """The type with lists of keys and values in place of maps."""
     if pa.types.is_map(kind):
-        return pa.list_(pa.struct([("key", kind.key_type), ("value", without_maps(kind.item_type))]))
+        return pa.struct([("keys", pa.list_(kind.key_type)), ("values", pa.list_(without_maps(kind.item_type)))])
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, without_maps(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -40,31 +47,65 @@ class MapJsonFormat:
     def __init__(self, kind: pa.DataType, inner: ValueFormat) -> None:
         self._kind = kind
         self._inner = inner
+        self._rewrite = _rewriting(kind)
         self.malformed: list[MalformedValue] | None = None
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
         """See `ValueFormat`."""
         self._inner.malformed = self.malformed
-        values = [self._rewritten(value) for value in bytes_column(text, starts, valid).to_pylist()]
+        rewrite = self._rewrite
+        values = [None if value is None else rewrite(value) for value in bytes_column(text, starts, valid).to_pylist()]
         return _with_maps(decode_column(self._inner, pa.array(values, pa.binary()), offsets), self._kind)
 
-    def _rewritten(self, value: bytes | None) -> bytes | None:
-        if value is None:
-            return None
+
+def _rewriting(kind: pa.DataType) -> Rewrite:
+    """What makes lists of the maps in a text of a type with some. What is not of that type stays as it is: the reader
+    says what is wrong with it."""
+    if pa.types.is_map(kind):
+        rewrite = _of_map(kind)
+    elif pa.types.is_struct(kind):
+        rewrite = _of_struct(kind)
+    else:
+        rewrite = _of_list(kind)
+
+    def checked(raw: Any) -> bytes:
         try:
-            return json.dumps(_pairs(json.loads(value), self._kind)).encode()
-        except ValueError:
-            return value  # the reader says what is wrong with it
+            return rewrite(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return bytes(raw)
+
+    return checked
 
 
-def _pairs(value: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_map(kind) and isinstance(value, dict):
-        return [{"key": key, "value": _pairs(item, kind.item_type)} for key, item in value.items()]
-    if pa.types.is_struct(kind) and isinstance(value, dict):
-        return {field.name: _pairs(value.get(field.name), field.type) for field in kind}
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return [_pairs(item, kind.value_type) for item in value]
-    return value
+def _of_map(kind: pa.DataType) -> Rewrite:
+    item = _rewriting(kind.item_type) if has_map(kind.item_type) else bytes
+
+    def rewrite(raw: Any) -> bytes:
+        pairs = _OBJECT.decode(raw)
+        return b'{"keys":%b,"values":[%b]}' % (_encoded(list(pairs)), b",".join(item(value) for value in pairs.values()))
+
+    return rewrite
+
+
+def _of_struct(kind: pa.DataType) -> Rewrite:
+    fields = {
+        field.name: (_encoded(field.name) + b":", _rewriting(field.type) if has_map(field.type) else bytes) for field in kind
+    }
+
+    def rewrite(raw: Any) -> bytes:
+        parts = []
+        for name, value in _OBJECT.decode(raw).items():
+            if name in fields:
+                prefix, rewrite_field = fields[name]
+                parts.append(prefix + rewrite_field(value))
+        return b"{%b}" % b",".join(parts)
+
+    return rewrite
+
+
+def _of_list(kind: pa.DataType) -> Rewrite:
+    item = _rewriting(kind.value_type)
+    return lambda raw: b"[%b]" % b",".join(item(value) for value in _LIST.decode(raw))
 
 
 def _with_maps(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -73,10 +114,15 @@ def _with_maps(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         children = [_with_maps(child, field.type) for child, field in zip(column.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=column.is_null())
-    if column.offset:
-        column = pa.concat_arrays([column, pa.nulls(0, column.type)])
     if pa.types.is_list(kind):
-        items = _with_maps(column.values, kind.value_type)
-        return pa.ListArray.from_arrays(column.offsets, items, kind, mask=column.is_null())
-    keys, items = column.values.field(0), _with_maps(column.values.field(1), kind.item_type)
-    return pa.MapArray.from_arrays(column.offsets, keys, items, kind, mask=column.is_null())
+        lists = _whole(column)
+        items = _with_maps(lists.values, kind.value_type)
+        return pa.ListArray.from_arrays(lists.offsets, items, kind, mask=lists.is_null())
+    keys, values = (_whole(lists) for lists in column.flatten())
+    items = _with_maps(values.values, kind.item_type)
+    return pa.MapArray.from_arrays(keys.offsets, keys.values, items, kind, mask=column.is_null())
+
+
+def _whole(lists: pa.Array) -> pa.Array:
+    """The lists as an array that is no slice of another."""
+    return pa.concat_arrays([lists, pa.nulls(0, lists.type)]) if lists.offset else lists

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.spark.errors import MalformedValueError, OptionError
 from penstock.spark.malformed import MalformedValue
-from penstock.spark.value_format import bytes_column
+from penstock.spark.value_format import bytes_column, fitting_column
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -59,6 +59,7 @@ class ProtobufFormat:
     def __init__(self, kind: pa.DataType, schema: str, *, fails: bool) -> None:
         descriptor = _descriptor(schema)
         self._message = message_factory.GetMessageClass(descriptor)
+        self._read = _message_reader(descriptor)
         self._name = descriptor.full_name
         self._kind = kind
         self._fails = fails
@@ -71,13 +72,11 @@ class ProtobufFormat:
             decoded = None
             if value is not None:
                 try:
-                    decoded = _fields(self._message.FromString(value))
-                    pa.scalar(decoded, self._kind)  # what does not fit is the fault of this value, and of no other
-                except (DecodeError, pa.ArrowException, OverflowError, ValueError) as error:
-                    decoded = None
+                    decoded = self._read(self._message.FromString(value))
+                except (DecodeError, OverflowError, ValueError) as error:
                     self._note(row, error, offsets)
             rows.append(decoded)
-        return pa.array(rows, self._kind)
+        return fitting_column(rows, self._kind, lambda row, error: self._note(row, error, offsets))
 
     def _note(self, row: int, error: Exception, offsets: Any) -> None:
         if self._fails:
@@ -135,29 +134,37 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
-def _fields(message: Any) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        if field.has_presence and not message.HasField(field.name):
-            values[field.name] = None
-            continue
-        value = getattr(message, field.name)
-        if _is_map(field):
-            item = field.message_type.fields_by_name["value"]
-            values[field.name] = [(key, _one(item, each)) for key, each in value.items()]
-        elif field.is_repeated:
-            values[field.name] = [_one(field, each) for each in value]
-        else:
-            values[field.name] = _one(field, value)
-    return values
+def _message_reader(descriptor: Descriptor) -> Read:
+    """What makes a dictionary of a message."""
+    fields = [(field.name, bool(field.has_presence), _field_reader(field)) for field in descriptor.fields]
+
+    def read(message: Any) -> dict[str, Any]:
+        return {
+            name: None if has_presence and not message.HasField(name) else read_field(getattr(message, name))
+            for name, has_presence, read_field in fields
+        }
+
+    return read
 
 
-def _one(field: FieldDescriptor, value: Any) -> Any:
+def _field_reader(field: FieldDescriptor) -> Read:
+    if _is_map(field):
+        read_item = _one_reader(field.message_type.fields_by_name["value"])
+        return lambda items: [(key, read_item(item)) for key, item in items.items()]
+    read_one = _one_reader(field)
+    return (lambda items: [read_one(item) for item in items]) if field.is_repeated else read_one
+
+
+def _one_reader(field: FieldDescriptor) -> Read:
     if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:
         if field.message_type.full_name == _TIMESTAMP:
-            return value.ToMicroseconds()
-        return _fields(value)
+            return lambda value: value.ToMicroseconds()
+        return _message_reader(field.message_type)
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
-        known = field.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+        return lambda value: names.get(value) or str(value)
+    return _same
+
+
+def _same(value: Any) -> Any:
     return value

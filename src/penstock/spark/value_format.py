@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.malformed import MalformedValue
+
+_MISFITS: Final = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 
 
 class ValueFormat(Protocol):
@@ -48,6 +51,21 @@ def in_order(parts: list[pa.Array], places: list[Any], count: int, kind: pa.Data
     at = np.full(count, -1, np.int64)
     at[np.concatenate(places)] = np.arange(sum(len(rows) for rows in places))
     return pa.concat_arrays(parts).take(pa.array(at, mask=at < 0))
+
+
+def fitting_column(values: list[Any], kind: pa.DataType, note: Callable[[int, Exception], None]) -> pa.Array:
+    """A column of Python values; those that are not of the type are noted, and null."""
+    try:
+        return pa.array(values, kind)
+    except _MISFITS:
+        pass  # found one by one, since that takes several times as long
+    for row, value in enumerate(values):
+        try:
+            pa.scalar(value, kind)
+        except _MISFITS as error:
+            values[row] = None
+            note(row, error)
+    return pa.array(values, kind)
 
 
 def count_empty(values: pa.Array) -> int:

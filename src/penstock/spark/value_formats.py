@@ -10,7 +10,7 @@ import pyarrow.json
 
 from penstock.spark.arrow_types import arrow_type
 from penstock.spark.avro_format import AvroFormat, BeyondProgramError, avro_type
-from penstock.spark.debezium_format import DebeziumFormat, envelope_type, row_schema, row_type
+from penstock.spark.debezium_format import DebeziumFormat, JsonEventFormat, envelope_type, row_schema, row_type
 from penstock.spark.errors import MalformedValueError, OptionError
 from penstock.spark.framing import FramedFormat
 from penstock.spark.json_maps import MapJsonFormat, has_map, without_maps
@@ -39,7 +39,7 @@ class JsonFormat:
         self._fails = fails
         self.malformed: list[MalformedValue] | None = None
         self._parse = pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([pa.field("v", kind)]), newlines_in_values=True, unexpected_field_behavior="ignore"
+            explicit_schema=pa.schema([pa.field("v", kind)]), unexpected_field_behavior="ignore"
         )
         try:
             self._rows(pa.py_buffer(b'{"v":null}\n'))
@@ -57,7 +57,7 @@ class JsonFormat:
         )
 
     def _rows(self, text: pa.Buffer) -> pa.Array:
-        # One block, whatever its size: pyarrow does not know where to cut one.
+        # One block, whatever its size: pyarrow does not know where to cut one, so values may have lines of their own.
         reading = pyarrow.json.ReadOptions(use_threads=False, block_size=max(text.size + 1, 64))
         table = pyarrow.json.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._parse)
         return table.column(0).combine_chunks() if table.num_rows != 0 else pa.nulls(0, self._kind)
@@ -113,6 +113,8 @@ def value_format(options: ReadOptions, kind: pa.DataType | None, *, fails: bool)
         form: ValueFormat = FramedFormat(inner, registry, make, fails=fails)
     elif encoding == "json":
         form = json_format(inner, fails=fails)
+        if is_event:
+            form = JsonEventFormat(form, json_format(envelope_type(kind, wrapped=False), fails=fails))
     elif schema is None:
         raise OptionError(f"valueFormat {name} needs valueSchema: the schema that the values were written with")
     elif encoding == "protobuf":
