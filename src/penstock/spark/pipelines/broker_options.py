@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
 
 from penstock.core.errors import PenstockError
+from penstock.kafka.client import ClientOptions
 from penstock.spark import kafka_options, write_options
 from penstock.spark.options import read_options
 from penstock.spark.pipelines.section import Section
@@ -21,6 +23,11 @@ _KNOWN: Final = frozenset(
         "kafka.acks",
     }
 )
+
+
+def as_in_file(client: ClientOptions) -> ClientOptions:
+    """Have errors of a client name the fields of a pipeline's file."""
+    return replace(client, names=client.names._replace(bootstrap="brokers"))
 
 
 def reading_options(given: Mapping[str, str]) -> dict[str, str]:

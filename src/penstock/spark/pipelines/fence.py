@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
@@ -19,7 +20,7 @@ from uuid import uuid4
 from penstock.kafka.client import BlockingClient, OpenTransaction, RequestRefusedError
 from penstock.kafka.protocol import errors
 from penstock.spark.commit_record import CommitRecord
-from penstock.spark.pipelines.broker_options import writing_options
+from penstock.spark.pipelines.broker_options import as_in_file, writing_options
 from penstock.spark.pipelines.errors import PipelineFencedError
 from penstock.spark.pipelines.spec import PipelineSpec
 from penstock.spark.write_options import WriteOptions, write_options
@@ -33,7 +34,8 @@ def target_options(spec: PipelineSpec, topic: str | None = None) -> WriteOptions
     given = {**writing_options(spec.options), "kafka.bootstrap.servers": spec.brokers}
     if topic is not None:
         given["topic"] = topic
-    return write_options(given)
+    options = write_options(given)
+    return replace(options, client=as_in_file(options.client))
 
 
 class Fence:

@@ -12,7 +12,7 @@ from penstock.kafka.client import EARLIEST, LATEST, Address, BlockingClient, Top
 from penstock.spark.leases import LeaseKeeper
 from penstock.spark.lost_data import LostDataPolicy
 from penstock.spark.options import ReadOptions, read_options
-from penstock.spark.pipelines.broker_options import reading_options
+from penstock.spark.pipelines.broker_options import as_in_file, reading_options
 from penstock.spark.pipelines.errors import ChangedInputError, ChangedSubjectError
 from penstock.spark.pipelines.spec import PipelineSpec, ValueSpec
 from penstock.spark.pipelines.subject_following import followed
@@ -44,6 +44,7 @@ def source_options(spec: PipelineSpec, value: ValueSpec | None = None) -> ReadOp
         if value.registry is not None:
             given["valueRegistry"] = value.registry.url
     options = read_options(given, "any")
+    options = replace(options, client=as_in_file(options.client))
     if value is not None and value.registry is not None:
         options = replace(options, value_registry=value.registry)
     # If no record is as late as the start time, all future records are later.
