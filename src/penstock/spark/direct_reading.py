@@ -21,6 +21,9 @@ from penstock.spark.options import ReadOptions
 from penstock.spark.ranges import OffsetRange
 
 FILES_MAX: Final = 64
+OFFSETS_MIN: Final = 64
+"""Fewer, as in the micro-batches of a slow stream, are fetched: that takes no longer than to ask where they are, and the newest
+records are in no file yet."""
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from penstock.kernels.arrow_decode import BatchDecoder
 from penstock.spark.arrow_batches import ArrowBatchBuilder, ArrowBatchFactory
 from penstock.spark.columns import Layout
 from penstock.spark.decompression import Decompressor
-from penstock.spark.direct_reading import DirectSource
+from penstock.spark.direct_reading import OFFSETS_MIN, DirectSource
 from penstock.spark.fetching import ByteSource, FetchSource
 from penstock.spark.leases import renewing
 from penstock.spark.options import ReadOptions
@@ -46,7 +46,8 @@ def decode_range(source: ByteSource, options: ReadOptions, layout: Layout, offse
 
 def _source(options: ReadOptions, offset_range: OffsetRange) -> ByteSource:
     keep_freed_memory()
-    return (DirectSource if options.is_direct else FetchSource)(_task_client(options.client), options, offset_range)
+    is_direct = options.is_direct and offset_range.size >= OFFSETS_MIN
+    return (DirectSource if is_direct else FetchSource)(_task_client(options.client), options, offset_range)
 
 
 def _decode(
