@@ -97,7 +97,7 @@ def database(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     spark.sql("DROP DATABASE penstock CASCADE")
 
 
-def test_topics_are_tables_that_are_read_anew_by_every_query(
+def test_topics_are_tables_that_every_query_reads_again(
     spark: SparkSession, node: RunningNode, topic: str, database: str, tmp_path: Path
 ) -> None:
     name = topic.replace("-", "_")
