@@ -10,8 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_UNITS = {
+    "": 1,
+    "KIB": 1 << 10,
+    "MIB": 1 << 20,
+    "GIB": 1 << 30,
+    "TIB": 1 << 40,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
 _SIZE = re.compile(r"([0-9]+)\s*([a-z]*)", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)")
+_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _HOST_LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _ADDRESS = re.compile(r"https?://[^\s,/]+/?")
@@ -52,6 +64,19 @@ def whole_number(low: int, high: int) -> Kind:
     return Kind(f"a whole number within {low}..{high}", read, "N")
 
 
+def duration(unit_ms: int, unit: str, low: int, high: int) -> Kind:
+    """A stretch of time in whole units within bounds: as their number, or with a unit, such as 15m or 7d."""
+
+    def read(raw: object) -> object:
+        match = _DURATION.fullmatch(raw.strip()) if isinstance(raw, str) else None
+        amount = raw if match is None else float(match[1]) * _DURATION_MS[match[2]] / unit_ms
+        if isinstance(amount, float) and amount.is_integer():
+            amount = int(amount)
+        return whole_number(low, high).read(amount)
+
+    return Kind(f"a number of {unit} within {low}..{high}, or a duration such as 15m or 7d", read, "TIME")
+
+
 def or_none(kind: Kind) -> Kind:
     """The same, or the word none."""
     return Kind(f"{kind.allowed}, or none", lambda raw: None if raw == "none" else kind.read(raw), kind.metavar, kind.choices)
@@ -76,6 +101,9 @@ def _read_size(raw: object) -> object:
 
 
 def _read_seconds(raw: object) -> object:
+    match = _DURATION.fullmatch(raw.strip()) if isinstance(raw, str) else None
+    if match is not None:
+        raw = float(match[1]) * _DURATION_MS[match[2]] / 1000
     seconds = float(raw) if isinstance(raw, str) else raw
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
         raise ValueError(raw)
@@ -163,7 +191,7 @@ def _read_urls(raw: object) -> object:
 
 FLAG = Kind("true or false", _read_flag, "FLAG", ("true", "false"))
 SIZE = Kind("a number of bytes above 0, such as 1048576 or 256MiB", _read_size, "BYTES")
-SECONDS = Kind("a number of seconds above 0", _read_seconds, "SECONDS")
+SECONDS = Kind("a number of seconds above 0, or a duration such as 15m or 7d", _read_seconds, "TIME")
 HOST = Kind("a host name or an IP address", _read_host, "HOST")
 PATH = Kind("a directory", _read_path, "DIR")
 PATHS = Kind("a list of directories", _read_paths, "DIR")

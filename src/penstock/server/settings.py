@@ -22,6 +22,7 @@ from penstock.server.kinds import (
     URL,
     USER,
     choice,
+    duration,
     or_none,
     whole_number,
 )
@@ -217,7 +218,7 @@ SETTINGS: Final = {
         Setting("fetch_bytes_per_s", or_none(SIZE), "none", "the fetch quota per client, per second; none is no limit"),
         Setting(
             "group_initial_rebalance_delay_ms",
-            whole_number(0, 60_000),
+            duration(1, "milliseconds", 0, 60_000),
             "100",
             "how long, in milliseconds, a new consumer group waits for more members before the first rebalance",
         ),
@@ -229,19 +230,19 @@ SETTINGS: Final = {
         ),
         Setting(
             "group_session_timeout_min_ms",
-            whole_number(1, 1_000_000_000),
+            duration(1, "milliseconds", 1, 1_000_000_000),
             "1000",
             "the smallest session timeout, in milliseconds, a member of a classic group may request",
         ),
         Setting(
             "group_session_timeout_max_ms",
-            whole_number(1, 1_000_000_000),
+            duration(1, "milliseconds", 1, 1_000_000_000),
             "1800000",
             "the largest session timeout, in milliseconds, a member of a classic group may request",
         ),
         Setting(
             "offsets_retention_minutes",
-            whole_number(1, 100 * 366 * 24 * 60),
+            duration(60_000, "minutes", 1, 100 * 366 * 24 * 60),
             "10080",
             "how long, in minutes, the committed offsets of a group are kept after its last member left; 10080 is a week",
         ),

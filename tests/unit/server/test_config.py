@@ -60,9 +60,23 @@ def test_none_turns_a_listener_off() -> None:
     assert load_config({"kafka_port": "none"}, {}).kafka_port is None
 
 
-@pytest.mark.parametrize(("text", "size"), [("1024", 1024), ("1KiB", 1024), ("2 MiB", 2 << 20), ("3gib", 3 << 30)])
+@pytest.mark.parametrize(("text", "size"), [("1024", 1024), ("1KiB", 1024), ("2 MiB", 2 << 20), ("3gib", 3 << 30), ("5MB", 5_000_000)])
 def test_sizes_may_have_units(text: str, size: int) -> None:
     assert load_config({"cache_bytes": text}, {}).cache_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("drain_timeout_s", "1.5m", 90.0),
+        ("drain_timeout_s", "250ms", 0.25),
+        ("stream_ttl_s", "7d", 604_800.0),
+        ("offsets_retention_minutes", "7d", 10_080),
+        ("group_session_timeout_max_ms", "10 m", 600_000),
+    ],
+)
+def test_durations_may_have_units(key: str, text: str, value: float) -> None:
+    assert getattr(load_config({key: text}, {}), key) == value
 
 
 def test_an_unknown_key_is_named_with_its_file_and_a_likely_meaning(tmp_path: Path) -> None:
@@ -102,6 +116,10 @@ def test_variables_of_others_are_none_of_our_business() -> None:
         ("drain_timeout_s", "nan"),
         ("drain_timeout_s", "0"),
         ("drain_timeout_s", "inf"),
+        ("drain_timeout_s", "0s"),
+        ("drain_timeout_s", "3 weeks"),
+        ("offsets_retention_minutes", "90s"),
+        ("group_session_timeout_max_ms", "1000d"),
         ("auto_create_topics", "yes"),
         ("default_partitions", "0"),
         ("log_level", "loud"),
