@@ -14,6 +14,7 @@ export const DECODERS: [decoder: Decoder, text: string][] = [
   ["msgpack", "MsgPack"],
   ["avro", "Avro…"],
   ["protobuf", "Protobuf…"],
+  ["kafka-internal", "Kafka internal"],
 ];
 
 /** How values are decoded; Avro and Protobuf by the schema of a subject. */

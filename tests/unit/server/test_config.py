@@ -60,7 +60,9 @@ def test_none_turns_a_listener_off() -> None:
     assert load_config({"kafka_port": "none"}, {}).kafka_port is None
 
 
-@pytest.mark.parametrize(("text", "size"), [("1024", 1024), ("1KiB", 1024), ("2 MiB", 2 << 20), ("3gib", 3 << 30), ("5MB", 5_000_000)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("1024", 1024), ("1KiB", 1024), ("2 MiB", 2 << 20), ("3gib", 3 << 30), ("5MB", 5_000_000)]
+)
 def test_sizes_may_have_units(text: str, size: int) -> None:
     assert load_config({"cache_bytes": text}, {}).cache_bytes == size
 

@@ -15,6 +15,7 @@ from penstock.broker.schema_registry import DEFAULT_CONTEXT, LATEST, SchemaRegis
 from penstock.core.errors import PenstockError
 from penstock.schemas import ValueCodec, codec_of, split_frame
 from penstock.server.http.caller import Caller
+from penstock.server.http.kafka_internal_records import decode_internal
 from penstock.server.http.payload_view import (
     FULL_BYTES_MAX,
     JSON_BYTES_MAX,
@@ -33,12 +34,12 @@ KEPT_MAX: Final = 200  # codecs
 IDS_MAX: Final = 50  # schemas that the messages of one answer are decoded with
 _FIRST_MESSAGE: Final = b"\0"
 
-Decoder = Literal["auto", "json", "text", "hex", "msgpack", "avro", "protobuf"]
+Decoder = Literal["auto", "json", "text", "hex", "msgpack", "avro", "protobuf", "kafka-internal"]
 _Decoder = Annotated[
     Decoder,
     msgspec.Meta(
         description="how bytes are shown: auto is by the schema that they name, else JSON, text or hex; avro and protobuf are by "
-        "the schema that is given"
+        "the schema that is given; kafka-internal is for copies of __consumer_offsets and __transaction_state"
     ),
 ]
 
@@ -130,7 +131,18 @@ class _View(NamedTuple):
 
     def of(self, record: Record) -> MessageView:
         """One message."""
+        if self.query.decoder == "kafka-internal":
+            return self._internal(record)
         key, value = self._octets(record.key, self.query.key_decoder), self._octets(record.value, self.query.decoder)
+        return shown_message(record, key, value, full=self.full)
+
+    def _internal(self, record: Record) -> MessageView:
+        """One message of an internal topic of Kafka, whose value is read by its key."""
+        raw_key, raw_value = record.key or b"", record.value
+        key = _decoded(raw_key, lambda: decode_internal(raw_key, None)[0], None, full=self.full)
+        value = shown_octets(None)
+        if raw_value is not None:
+            value = _decoded(raw_value, lambda: decode_internal(raw_key, raw_value)[1], None, full=self.full)
         return shown_message(record, key, value, full=self.full)
 
     def _octets(self, raw: bytes | None, decoder: Decoder) -> OctetsView:
