@@ -20,7 +20,7 @@ import { Bone, Card, Command, Empty, Failure, Meter, Notice, PageHead, Tile } fr
 import { pathOf, useLocation } from "../router";
 import { useCluster } from "../shell";
 import { command } from "../snippets";
-import { Flow } from "./flow";
+import { Flow, WholeFlow } from "./flow";
 
 const SHOWN = 3;
 type Alert = Schemas["Alert"];
@@ -151,7 +151,7 @@ const Figures = ({ data, range }: { data: Schemas["Overview"] | null; range: str
         {!isRestricted && <Storage storage={data?.storage} />}
       </div>
       {data?.topics === 0 && <First cluster={cluster} />}
-      {data && data.topics > 0 && <Flow produce={data.produce} count={data.topics} />}
+      {data && data.topics > 0 && (isRestricted ? <Flow produce={data.produce} count={data.topics} /> : <WholeFlow produce={data.produce} count={data.topics} />)}
       {!isRestricted && (
         <div class="grid">
           <HistoryChart

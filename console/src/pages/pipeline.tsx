@@ -8,7 +8,7 @@ import { Card, CopyButton, Empty, type Fact, Facts, Failure, Notice, PageHead, S
 import { href, pathOf, useLocation } from "../router";
 import { preview } from "../values";
 import { PipelineActions, ReplayDeadLetters, ReplayProgress } from "./pipeline_actions";
-import { type Deployment, type Pipeline, errorOf, stateOf, text } from "./pipeline_state";
+import { type Deployment, type Pipeline, errorOf, namedTopics, sourceTopics, stateOf, text } from "./pipeline_state";
 
 /** Runners are not trusted: only http(s) addresses become links. */
 const isAddress = (given: string | null | undefined): given is string => /^https?:\/\//.test(given ?? "");
@@ -225,13 +225,10 @@ const Stop = ({ label, names, linked, tone }: StopProps) => (
   </div>
 );
 
-/** The topics that a runner names: "topic orders", "topics orders, clicks". */
-const namedTopics = (told: string) => /^topics? (.+)$/.exec(told)?.[1]?.split(", ") ?? [];
-
 /** Where rows come from and where they go, with links. */
 const Route = ({ pipeline }: { pipeline: Pipeline }) => {
   const { deployment } = pipeline;
-  const sources = deployment?.source_topics ?? namedTopics(text(pipeline.source));
+  const sources = sourceTopics(pipeline);
   const target = deployment?.target_topic ?? namedTopics(text(pipeline.target))[0];
   const letters = deployment?.dead_letter_topic;
   return (

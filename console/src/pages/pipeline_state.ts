@@ -26,3 +26,9 @@ export const text = (value: unknown): string => {
   if (Array.isArray(value)) return value.length === 0 ? "–" : value.map(text).join("\n");
   return typeof value === "string" ? value : JSON.stringify(value, null, 2);
 };
+
+/** The topics that a runner names: "topic orders", "topics orders, clicks". */
+export const namedTopics = (told: string) => /^topics? (.+)$/.exec(told)?.[1]?.split(", ") ?? [];
+
+/** The topics that a pipeline reads; none if it reads something else. */
+export const sourceTopics = ({ deployment, source }: Pipeline) => deployment?.source_topics ?? namedTopics(text(source));
