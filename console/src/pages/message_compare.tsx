@@ -65,13 +65,14 @@ export const Comparison = ({ topic, message }: { topic: string; message: Message
   return (
     <>
       <div class="row">
-        <strong>
-          Changes since <a href={link}>offset {integer(earlier.offset)}</a>
-        </strong>
+        <strong>Changes since offset {integer(earlier.offset)}</strong>
         <span class="muted small">
           <Moment value={earlier.timestamp} millis full />
         </span>
         <span class="push" />
+        <a class="button small" href={link}>
+          Open it
+        </a>
         <button type="button" class="button small" onClick={() => setBefore(earlier.offset)}>
           Compare with an older one
         </button>

@@ -106,7 +106,7 @@ const COLUMNS: Column<Schemas["TopicView"]>[] = [
     title: "Last message",
     end: true,
     wide: "wider",
-    width: "118px",
+    width: "132px",
     show: (topic) =>
       topic.last_message_ms === null ? (
         <span class="muted">none</span>
