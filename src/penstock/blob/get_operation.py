@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from penstock.blob.blob_id import PREFIX_SIZE, BlobId
+from penstock.blob.blob_id import BLOB_SIZE_MAX, PREFIX_SIZE, BlobId
 from penstock.blob.disk import Buffer
 from penstock.blob.group import Group
 from penstock.blob.link import PartsReply
@@ -153,6 +154,29 @@ class GetOperation:
             return True
         # What is damaged does not come back by itself: what a put that was never acknowledged left cannot be read any more.
         return unknown == damaged and put_excluded(erasure, held, unknown)
+
+
+def blob_at_hand(group: Group, blob_id: BlobId) -> GetResult | None:
+    """A whole blob, if a VDisk of this process has a part that is all of it, and has that in memory; None if it must be read."""
+    if not 0 < blob_id.size <= BLOB_SIZE_MAX or blob_id.part:
+        return None
+    try:
+        prefix = blob_id.pack()[:PREFIX_SIZE]
+    except struct.error:  # it is not a blob's: `get` says what is wrong
+        return None
+    if group.erasure is Erasure.NONE:
+        orders: Sequence[int] = (0,)
+    elif group.erasure.is_mirror:
+        orders = group.subgroup(prefix)
+    else:
+        return None
+    for index, order in enumerate(orders):
+        link, part = group.links[order], main_part(group.erasure, index)
+        if part and link is not None and not link.is_remote:
+            data = link.part_at_hand(group.generation, prefix + (blob_id.size << 4 | part).to_bytes(4, "big"))
+            if data is not None:
+                return GetResult(Status.OK, data if isinstance(data, bytes) else memoryview(data))
+    return None
 
 
 def _joined(pieces: list[Buffer]) -> bytes | memoryview:

@@ -16,7 +16,7 @@ from penstock.blob.blob_id import (
     pack_fields,
 )
 from penstock.blob.disk import FilePiece
-from penstock.blob.get_operation import GetOperation, GetResult
+from penstock.blob.get_operation import GetOperation, GetResult, blob_at_hand
 from penstock.blob.group import Group
 from penstock.blob.link import BlocksReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink, TabletReply
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
@@ -25,7 +25,7 @@ from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge, windows
 from penstock.blob.request_checks import collect_trouble, field_trouble, get_trouble, put_trouble
 from penstock.blob.status import OK, Reply, Status, Submitted
-from penstock.blob.topology import Erasure, main_part
+from penstock.blob.topology import Erasure
 from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
 
@@ -33,8 +33,7 @@ _DECISIVE = (Status.BLOCKED, Status.RACE)  # the answer of one disk decides
 _NONE = Erasure.NONE  # to look it up in the enumeration costs as much as the rest of `local`
 
 Result = TypeVar("Result")
-Given = tuple[BlobId, bytes | memoryview | None]
-"""A blob with its data, if that was asked for."""
+Given = tuple[BlobId, bytes | memoryview | None]  # a blob with its data, if that was asked for
 
 
 class RangeResult(NamedTuple):
@@ -141,30 +140,11 @@ class GroupProxy:
     async def get_many(
         self, queries: Sequence[tuple[BlobId, int, int | None]], *, deadline_s: float | None = None
     ) -> list[GetResult]:
-        """Read several ranges (blob, offset, length) at once; each has a status of its own. Whole blobs that a disk of this
-        process has in memory cost no task."""
-        local = next((order for order, link in enumerate(self.group.links) if link is not None and not link.is_remote), None)
-        results: list[GetResult | None] = [None if local is None else self._at_hand(local, *query) for query in queries]
-        missing = [query for query, result in zip(queries, results, strict=True) if result is None]
-        reads = (self.get(blob, at, count, deadline_s=deadline_s) for blob, at, count in missing)
-        given = iter(await asyncio.gather(*reads))
-        return [next(given) if result is None else result for result in results]
-
-    def _at_hand(self, order: int, blob_id: BlobId, offset: int, length: int | None) -> GetResult | None:
-        """A whole blob, if a disk has the part that is all of it, and has it in memory."""
-        group = self.group
-        link = group.links[order]
-        if link is None or offset or length is not None or get_trouble(blob_id, 0, None):
-            return None
-        prefix = blob_id.pack()[:PREFIX_SIZE]
-        if group.erasure is Erasure.NONE:
-            part = 1
-        elif group.erasure.is_mirror and order in (orders := group.subgroup(prefix)):
-            part = main_part(group.erasure, orders.index(order))
-        else:
-            part = 0
-        data = link.part_at_hand(group.generation, prefix + (blob_id.size << 4 | part).to_bytes(4, "big")) if part else None
-        return None if data is None else GetResult(Status.OK, data if isinstance(data, bytes) else memoryview(data))
+        """Read several ranges (blob, offset, length) at once, each with a status of its own. Blobs in memory cost no task."""
+        known = [None if at or count is not None else blob_at_hand(self.group, blob) for blob, at, count in queries]
+        missing = (query for query, result in zip(queries, known, strict=True) if result is None)
+        given = iter(await asyncio.gather(*(self.get(*query, deadline_s=deadline_s) for query in missing)))
+        return [next(given) if result is None else result for result in known]
 
     def pieces(self, blob_id: BlobId, offset: int, length: int) -> list[FilePiece] | None:
         """The range as pieces of open files, for sendfile; None unless every part it covers is local, in place and healthy.

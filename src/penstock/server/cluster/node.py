@@ -76,8 +76,7 @@ log = logging.getLogger(__name__)
 
 STEP_S: Final = 0.25
 MARK_S: Final = 5.0
-HAND_OVER_S: Final = 5.0  # at most, before a node ends
-HAND_OVER_EACH_S: Final = 0.02  # more, for each tablet
+HAND_OVER_S, HAND_OVER_EACH_S = 5.0, 0.02  # at most, before a node ends, and more for each tablet
 LEAVE_LOOK_S: Final = 0.05
 RETRY_S: Final = 1.0
 LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http", "schema_registry")
@@ -134,9 +133,8 @@ class ClusterNode:
         coordination, node_id = self._coordination, self.layout.node_id
         if not coordination.status.is_usable:
             return
-        patience_s = HAND_OVER_S + HAND_OVER_EACH_S * len(self._member.tablets.states())
         try:
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(HAND_OVER_S + HAND_OVER_EACH_S * len(self._member.tablets.states())):
                 self._record = msgspec.structs.replace(self._record, is_leaving=True)
                 await coordination.update_member(self._record)
                 while coordination.staying() - {node_id} and not coordination.is_maintained:
@@ -144,7 +142,7 @@ class ClusterNode:
                         return
                     await asyncio.sleep(LEAVE_LOOK_S)
         except TimeoutError:
-            log.warning("not all tablets were handed over within %g s; others take them over", patience_s)
+            log.warning("not all tablets were handed over in time; others take them over")
         except PenstockError as error:
             log.warning("tablets are not handed over: %s", error)
 
