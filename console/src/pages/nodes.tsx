@@ -90,6 +90,7 @@ const tabletColumns = (nodes: Node[], act: (tablet: Tablet) => ComponentChildren
   {
     key: "tablet",
     title: "Tablet",
+    wide: true,
     width: "96px",
     show: (row) => (
       <span class="num" data-row tabindex={-1}>

@@ -7,6 +7,9 @@ import { Bone, Card, Failure, Segments, State } from "../parts";
 import { href, pathOf } from "../router";
 import { useCluster } from "../shell";
 
+/** With more partitions the cells are narrower. */
+const ROOMY_MAX = 20;
+
 type Partition = Schemas["PartitionView"];
 type Measure = "bytes" | "messages" | "lag";
 
@@ -135,7 +138,7 @@ export const PartitionMap = ({ topic }: { topic: string }) => {
         <div class="stack tight">
           <Verdict partitions={partitions} nodes={nodes} />
           <div class="table-scroll" tabindex={0} role="group" aria-label={`Partition map of ${topic}`}>
-            <table class="map">
+            <table class={`map ${partitions.length > ROOMY_MAX ? "dense" : ""}`}>
               <caption class="spoken">Partitions of {topic} by node</caption>
               <thead>
                 <tr>

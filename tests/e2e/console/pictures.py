@@ -42,6 +42,27 @@ class Form(NamedTuple):
         return opened_window(browser, base, size=self.size, theme=self.theme, is_mobile=self.size == PHONE)
 
 
+class PictureRun(NamedTuple):
+    """Where pictures go, which pages are wanted (None: all), and how long to collect data for charts."""
+
+    folder: Path
+    only: list[str] | None
+    seconds: float
+
+    def take(self, window: Window, pages: list[tuple[str, str, str]], form: Form) -> None:
+        """Open pages and keep their pictures."""
+        for path, text, name in pages:
+            if self.only is None or name in self.only:
+                window.open(path)
+                window.page.get_by_text(text).first.wait_for(state="attached")
+                self.keep(window, name, form)
+
+    def keep(self, window: Window, name: str, form: Form) -> None:
+        """Keep the picture of what is shown."""
+        window.page.wait_for_timeout(SETTLE_MS)
+        window.page.screenshot(path=self.folder / f"{name}{form.suffix}.png")
+
+
 FORMS: Final = (Form("", "light", DESK), Form("-dark", "dark", DESK), Form("-phone", "light", PHONE))
 # Taken from nodes that have more to show there.
 ELSEWHERE: Final = {name for _, _, name in (*SECURED, *CLUSTERED)}
@@ -56,26 +77,41 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.console.pictures", description=__doc__)
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to collect data for charts")
+    parser.add_argument("--only", nargs="*", metavar="PAGE", help="pages to take again, such as nodes or sign-in")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
+    only: list[str] | None = arguments.only
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as data, running_browser() as browser:
-        for part in ("alone", "secured"):
-            (Path(data) / part).mkdir()
-        with node_with_data(Path(data) / "alone") as node:
-            time.sleep(arguments.seconds)
-            for form in FORMS:
-                with form.window(browser, base_url(node)) as window:
-                    _take(window, ALONE, folder, form)
-        with secured_console(Path(data) / "secured") as node:
-            _take_secured(browser, node, folder)
-    with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as data:
-        _take_cluster(Path(data), folder)
+    for take, names in ((_take_alone, ALONE), (_take_secured, [*SECURED, ("", "", "sign-in")]), (_take_cluster, CLUSTERED)):
+        if only is None or any(name in only for _, _, name in names):
+            with tempfile.TemporaryDirectory(prefix="penstock-pictures-") as data:
+                take(Path(data), PictureRun(folder, only, arguments.seconds))
     return 0
 
 
-def _take_secured(browser: Browser, node: RunningNode, folder: Path) -> None:
+def _take_alone(data: Path, run: PictureRun) -> None:
+    """Most pages, of one node with data of every kind."""
+    with running_browser() as browser, node_with_data(data) as node:
+        time.sleep(run.seconds)
+        for form in FORMS:
+            with form.window(browser, base_url(node)) as window:
+                run.take(window, ALONE, form)
+
+
+def _take_secured(data: Path, run: PictureRun) -> None:
     """The pages that show users."""
+    with running_browser() as browser, secured_console(data) as node:
+        _fill_secured(node)
+        for form in FORMS:
+            with form.window(browser, base_url(node)) as window:
+                window.open("/")
+                window.see("Sign in to Penstock")
+                run.keep(window, "sign-in", form)
+                sign_in(window, "admin", PASSWORD)
+                run.take(window, SECURED, form)
+
+
+def _fill_secured(node: RunningNode) -> None:
     for user in ("anna", "reports"):
         penstock("user", "set", user, stdin=f"of {user}\n".encode(), variables=admin(node))
     for rule in (
@@ -89,16 +125,9 @@ def _take_secured(browser: Browser, node: RunningNode, folder: Path) -> None:
     api.post("/users/reports/tokens", {"name": "nightly report", "life_s": 90 * 86_400})
     api.post("/users/anna/tokens", {"name": "notebook", "life_s": 7 * 86_400})
     assert api.call("PUT", "/quotas", {"user": "anna", "client": None, "producer_byte_rate": 1 << 20}).status == 200
-    for form in FORMS:
-        with form.window(browser, base_url(node)) as window:
-            window.open("/")
-            window.see("Sign in to Penstock")
-            _keep(window, folder / f"sign-in{form.suffix}.png")
-            sign_in(window, "admin", PASSWORD)
-            _take(window, SECURED, folder, form)
 
 
-def _take_cluster(data: Path, folder: Path) -> None:
+def _take_cluster(data: Path, run: PictureRun) -> None:
     """The pages that show more in a cluster. It is started first: commands cannot run in the loop of a browser."""
     options = {number: ("--rack", f"rack-{number}") for number in (1, 2, 3)}
     with running_cluster(data, options=options) as cluster:
@@ -111,19 +140,7 @@ def _take_cluster(data: Path, folder: Path) -> None:
         with running_browser() as browser:
             for form in FORMS:
                 with form.window(browser, cluster.url(min(cluster.nodes))) as window:
-                    _take(window, CLUSTERED, folder, form)
-
-
-def _take(window: Window, pages: list[tuple[str, str, str]], folder: Path, form: Form) -> None:
-    for path, text, name in pages:
-        window.open(path)
-        window.page.get_by_text(text).first.wait_for(state="attached")
-        _keep(window, folder / f"{name}{form.suffix}.png")
-
-
-def _keep(window: Window, path: Path) -> None:
-    window.page.wait_for_timeout(SETTLE_MS)
-    window.page.screenshot(path=path)
+                    run.take(window, CLUSTERED, form)
 
 
 if __name__ == "__main__":
