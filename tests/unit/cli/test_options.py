@@ -162,7 +162,6 @@ def test_a_pipe_gets_plain_lines_and_a_terminal_a_table(monkeypatch: pytest.Monk
         ("retention.ms=unlimited", "-1"),
         ("retention.bytes=10GiB", "10737418240"),
         ("max.message.bytes=2MB", "2000000"),
-        ("retention.ms=soon", "soon"),  # the node says what is wrong with it
         ("cleanup.policy=compact", "compact"),
     ],
 )
