@@ -159,7 +159,7 @@ export const ReplayProgress = ({ replay }: { replay: Schemas["ReplayView"] | nul
       </Notice>
     );
   return (
-    <p role="status" class="muted">
+    <p role="status" class="muted replay">
       {integer(replay.replayed)} dead {replay.replayed === 1 ? "letter" : "letters"} sent back <Ago value={replay.ended_ms} />.
     </p>
   );
