@@ -58,8 +58,8 @@ def test_kills_of_driver_and_node_lose_and_repeat_nothing(tmp_path: Path) -> Non
                 is_deployed = True
             for _ in range(chance.randint(1, 3)):
                 for _ in range(chance.randint(1, 20)):
-                    numbered: list[bytes | None] = [b'{"n": %d}' % (written + at) for at in range(200)]
-                    produce(node.bootstrap, "d1", numbered, partition=written // 200 % 2)
+                    numbered = (b'{"n": %d}' % (written + at) for at in range(200))
+                    produce(node.bootstrap, "d1", [*numbered], partition=written // 200 % 2)
                     written += 200
                     time.sleep(chance.random())
                 kills += kill_driver(node)
