@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.kernels import avro_decode as kernel
 from penstock.spark.errors import MalformedValueError, OptionError
 from penstock.spark.malformed import MalformedValue
+from penstock.spark.value_format import rows_without_utf8
 
 
 class BeyondProgramError(Exception):
@@ -172,17 +173,31 @@ class AvroFormat:
         columns = [_Column(width, rows, text.size + rows * self._growth) for width in self._program.widths]
         decoder = kernel.AvroDecoder(self._steps, [column.room for column in columns], self._symbols, self._symbol_starts)
         bad = decoder.decode(memoryview(text).cast("B"), starts, validity)
-        if bad >= 0 and self._fails:
-            raise MalformedValueError(
-                f"the value at offset {offsets[bad]} is not Avro of the schema given as valueSchema. Set onMalformed to null to "
-                "have null in its place"
-            )
+        if bad >= 0:
+            self._refuse(offsets[bad])
         if bad >= 0 and self.malformed is not None:
             before = np.full((rows + 7) // 8, 255, np.uint8) if valid is None else np.frombuffer(valid, np.uint8)[: len(validity)]
             lost = np.unpackbits(before & ~validity, bitorder="little")[:rows]
             self.malformed += [MalformedValue(int(row), "not Avro of the schema given") for row in np.flatnonzero(lost)]
         children = [_array(node, columns, rows) for node in self._root.fields or ()]
-        return pa.Array.from_buffers(self._root.arrow, rows, [pa.py_buffer(validity)], children=children)
+        decoded = pa.Array.from_buffers(self._root.arrow, rows, [pa.py_buffer(validity)], children=children)
+        wrong = rows_without_utf8(decoded)
+        return self._without(decoded, wrong, offsets) if wrong else decoded
+
+    def _without(self, decoded: pa.Array, wrong: set[int], offsets: Any) -> pa.Array:
+        """The values but for those that hold texts that are none."""
+        self._refuse(offsets[min(wrong)], ": a text in it is not UTF-8")
+        if self.malformed is not None:
+            self.malformed += [MalformedValue(row, "not Avro of the schema given: a text in it is not UTF-8") for row in wrong]
+            self.malformed.sort(key=lambda value: value.row)
+        return decoded.take(pa.array([None if row in wrong else row for row in range(len(decoded))], pa.int64()))
+
+    def _refuse(self, offset: int, why: str = "") -> None:
+        if self._fails:
+            raise MalformedValueError(
+                f"the value at offset {offset} is not Avro of the schema given as valueSchema{why}. Set onMalformed to null to "
+                "have null in its place"
+            )
 
 
 class _Column:

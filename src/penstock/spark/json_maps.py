@@ -1,18 +1,25 @@
-"""JSON values with maps: objects whose names are data. The compiled reader knows none, so each value is rewritten first, with a
-list of keys and one of values for each map; all else in it is copied as it is."""
+"""JSON values with maps: objects whose names are data. The compiled reader knows none.
+
+Maps of texts beside other columns are read by msgspec, one value at a time, and the rest by the compiled reader. Where maps are
+elsewhere, or of something else, or a value is wrong, each value is rewritten first, with a list of keys and one of values for
+each map; all else in it is copied as it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from penstock.spark.errors import MalformedValueError
 from penstock.spark.malformed import MalformedValue
 from penstock.spark.value_format import ValueFormat, bytes_column, decode_column
 
 Rewrite = Callable[[Any], bytes]
+
+_TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -39,23 +46,69 @@ def without_maps(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+class TextMaps(NamedTuple):
+    """Columns that are maps of texts, and what reads them of a value; the other columns."""
+
+    names: tuple[str, ...]
+    decode: Callable[[bytes], Any]
+    others: pa.DataType
+
+
+def text_maps(kind: pa.DataType) -> TextMaps | None:
+    """The maps of a type, if they are all columns of texts by texts, and not all columns are."""
+    names = tuple(field.name for field in kind if field.type == _TEXTS)
+    others = pa.struct([field for field in kind if field.type != _TEXTS])
+    if not names or not len(others) or has_map(others):
+        return None
+    fields = [(f"map_{number}", dict[str, str | None] | None, None) for number in range(len(names))]
+    maps = msgspec.defstruct("Maps", fields, rename={f"map_{number}": name for number, name in enumerate(names)})
+    return TextMaps(names, msgspec.json.Decoder(maps).decode, others)
+
+
 class MapJsonFormat:
-    """Decodes what `inner` does, with maps."""
+    """Decodes what `inner` does, with maps; with `maps` the quick way, where `others` decodes or refuses the other columns."""
 
     wrapping: tuple[bytes, bytes, bytes] | None = None
 
-    def __init__(self, kind: pa.DataType, inner: ValueFormat) -> None:
+    def __init__(
+        self, kind: pa.DataType, inner: ValueFormat, maps: TextMaps | None = None, others: ValueFormat | None = None
+    ) -> None:
         self._kind = kind
         self._inner = inner
+        self._maps = maps
+        self._others = others
         self._rewrite = _rewriting(kind)
         self.malformed: list[MalformedValue] | None = None
 
     def decode(self, text: pa.Buffer, starts: Any, valid: pa.Buffer | None, offsets: Any) -> pa.Array:
         """See `ValueFormat`."""
+        column = bytes_column(text, starts, valid)
+        values = column.to_pylist()
+        if self._maps is not None and self._others is not None:
+            try:
+                return self._with_text_maps(self._maps, decode_column(self._others, column), values)
+            except (MalformedValueError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                pass  # the other way finds out which value is wrong
         self._inner.malformed = self.malformed
         rewrite = self._rewrite
-        values = [None if value is None else rewrite(value) for value in bytes_column(text, starts, valid).to_pylist()]
-        return _with_maps(decode_column(self._inner, pa.array(values, pa.binary()), offsets), self._kind)
+        rewritten = [None if value is None else rewrite(value) for value in values]
+        return _with_maps(decode_column(self._inner, pa.array(rewritten, pa.binary()), offsets), self._kind)
+
+    def _with_text_maps(self, maps: TextMaps, others: pa.Array, values: list[bytes | None]) -> pa.Array:
+        decoded = [None if value is None else maps.decode(value) for value in values]
+        columns = dict(zip((field.name for field in others.type), others.flatten(), strict=True))
+        for number, name in enumerate(maps.names):
+            columns[name] = _map_column([getattr(value, f"map_{number}", None) for value in decoded])
+        return pa.StructArray.from_arrays(
+            [columns[field.name] for field in self._kind], fields=list(self._kind), mask=others.is_null()
+        )
+
+
+def _map_column(maps: list[dict[str, str | None] | None]) -> pa.Array:
+    ends = np.cumsum([0, *(len(texts) if texts else 0 for texts in maps)], dtype=np.int32)
+    keys = pa.array([key for texts in maps if texts for key in texts], pa.string())
+    items = pa.array([item for texts in maps if texts for item in texts.values()], pa.string())
+    return pa.MapArray.from_arrays(pa.array(ends), keys, items, _TEXTS, mask=pa.array([texts is None for texts in maps]))
 
 
 def _rewriting(kind: pa.DataType) -> Rewrite:

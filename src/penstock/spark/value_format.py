@@ -44,6 +44,38 @@ def decode_column(form: ValueFormat, values: pa.Array, offsets: Any = None) -> p
     return form.decode(text, begins, bits if valid.null_count else None, begins if offsets is None else offsets)
 
 
+def check_utf8(text: pa.Buffer) -> None:
+    """ArrowInvalid if a text is not UTF-8. Readers of Arrow do not look, and readers of tables refuse what is not."""
+    whole = pa.py_buffer(np.array([0, text.size], np.int64))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, whole, text]).validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid("it is not UTF-8") from error
+
+
+def rows_without_utf8(column: pa.Array) -> set[int]:
+    """The rows of a column that hold a text that is not UTF-8, in a field of a struct too."""
+    if pa.types.is_struct(column.type):
+        return set[int]().union(*(rows_without_utf8(field) for field in column.flatten()))
+    if not pa.types.is_string(column.type):
+        return set()
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return {
+            row for row, value in enumerate(column.view(pa.binary()).to_pylist()) if value is not None and not _is_utf8(value)
+        }
+    return set()
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def in_order(parts: list[pa.Array], places: list[Any], count: int, kind: pa.DataType) -> pa.Array:
     """Rows of several columns in one, each at its place; null where there is none."""
     if not parts:

@@ -13,12 +13,12 @@ from penstock.spark.avro_format import AvroFormat, BeyondProgramError, avro_type
 from penstock.spark.debezium_format import DebeziumFormat, JsonEventFormat, envelope_type, row_schema, row_type
 from penstock.spark.errors import MalformedValueError, OptionError
 from penstock.spark.framing import FramedFormat
-from penstock.spark.json_maps import MapJsonFormat, has_map, without_maps
+from penstock.spark.json_maps import MapJsonFormat, has_map, text_maps, without_maps
 from penstock.spark.malformed import MalformedValue
 from penstock.spark.options import REGISTRY, ReadOptions
 from penstock.spark.registered_values import RegisteredProtobuf, avro_text, column_type
 from penstock.spark.registry_client import RegisteredSchema, SchemaRegistry
-from penstock.spark.value_format import ValueFormat
+from penstock.spark.value_format import ValueFormat, check_utf8
 
 DEBEZIUM: Final = "debezium-"
 Decode = Callable[[int, int], pa.Array]
@@ -57,6 +57,7 @@ class JsonFormat:
         )
 
     def _rows(self, text: pa.Buffer) -> pa.Array:
+        check_utf8(text)
         # One block, whatever its size: pyarrow does not know where to cut one, so values may have lines of their own.
         reading = pyarrow.json.ReadOptions(use_threads=False, block_size=max(text.size + 1, 64))
         table = pyarrow.json.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._parse)
@@ -130,7 +131,9 @@ def json_format(kind: pa.DataType, *, fails: bool) -> ValueFormat:
     """The decoder for JSON; maps are not known to the compiled one."""
     if not has_map(kind):
         return JsonFormat(kind, fails=fails)
-    return MapJsonFormat(kind, JsonFormat(without_maps(kind), fails=fails))
+    maps = text_maps(kind)
+    others = None if maps is None else JsonFormat(maps.others, fails=True)
+    return MapJsonFormat(kind, JsonFormat(without_maps(kind), fails=fails), maps, others)
 
 
 def _avro_format(schema: str, kind: pa.DataType | None, *, fails: bool) -> ValueFormat:

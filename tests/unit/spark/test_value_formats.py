@@ -162,6 +162,48 @@ def test_maps_in_json_are_decoded_with_their_neighbours() -> None:
     assert set(bad) == {3, 4}
 
 
+def test_texts_that_are_not_utf8_are_malformed() -> None:
+    rows, bad = decode([b'{"s": "a"}', b'{"s": "\xff"}', '{"s": "é"}'.encode()], "json", "s STRING")
+    assert rows == [{"s": "a"}, None, {"s": "é"}]
+    assert set(bad) == {1}
+    record = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": ["null", "string"]}]}
+    values: list[bytes | None] = [b"\2\0", b"\4\2\4\xc3\xa9", b"\6\2\2\xff", b"\6\2\4a", None, b"\2\2\6\xed\xa0\x80", b"\2\2\2a"]
+    rows, bad = decode(values, "avro", json.dumps(record))
+    assert rows == [{"n": 1, "s": None}, {"n": 2, "s": "é"}, None, None, None, None, {"n": 1, "s": "a"}]
+    assert [*bad] == [2, 3, 5]
+    with pytest.raises(MalformedValueError, match=r"the value at offset .* a text in it is not UTF-8"):
+        decode(values[2:3], "avro", json.dumps(record), fails=True)
+
+
+TEXT_MAPS = [
+    b'{"id": 1, "tags": {"a": "b", "c": null, "d\\u00e9": "\\n"}, "at": "2026-11-01T00:00:00Z", "other": {"x": [1]}}',
+    b'{"tags": null, "id": 2}',
+    None,
+    b'{"id": 3}',
+    b'{"my tags": {}, "id": null, "tags": {"x": "y"}}',
+]
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"{", b'{"id": "x"}', b'{"tags": {"a": 1}}', b'{"tags": []}', b"null", b"", b"5", b'{"tags":{"a":"\xff"}}']
+)
+def test_maps_of_texts_are_decoded_alike_whether_or_not_a_value_is_wrong(wrong: bytes) -> None:
+    schema = "id BIGINT, tags MAP<STRING, STRING>, `my tags` MAP<STRING, STRING>, at TIMESTAMP"
+    rows, bad = decode([*TEXT_MAPS], "json", schema)
+    assert [row and (row["id"], row["tags"], row["my tags"]) for row in rows] == [
+        (1, [("a", "b"), ("c", None), ("d\u00e9", "\n")], None),
+        (2, None, None),
+        None,
+        (3, None, None),
+        (None, [("x", "y")], []),
+    ]
+    assert rows[0]["at"].isoformat() == "2026-11-01T00:00:00+00:00"
+    assert not bad
+    among, bad = decode([*TEXT_MAPS, wrong], "json", schema)
+    assert among == [*rows, None]
+    assert set(bad) == ({5} if wrong != b"null" else set())
+
+
 def test_protobuf_is_decoded_by_its_descriptors() -> None:
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
