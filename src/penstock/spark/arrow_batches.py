@@ -13,7 +13,7 @@ from penstock.spark.columns import Layout
 from penstock.spark.errors import MalformedValueError
 from penstock.spark.framing import framing_hint
 from penstock.spark.malformed import DEAD_SCHEMA, REASON_CHARACTERS, MalformedValue
-from penstock.spark.value_format import ValueFormat
+from penstock.spark.value_format import ValueFormat, replaced_utf8
 
 ROWS_MAX: Final = 1 << 16
 BYTES_MAX: Final = 16 << 20
@@ -175,7 +175,7 @@ class ArrowBatchBuilder:
         assert self._headers is not None
         starts, validity, keys, values = self._headers
         pairs = pa.StructArray.from_arrays(
-            [keys.array(kind.value_type.field(0).type), values.array(kind.value_type.field(1).type)],
+            [replaced_utf8(keys.array(kind.value_type.field(0).type)), values.array(kind.value_type.field(1).type)],
             fields=[kind.value_type.field(0), kind.value_type.field(1)],
         )
         valid = validity.buffer if self.room.header_nulls else None

@@ -68,6 +68,16 @@ def rows_without_utf8(column: pa.Array) -> set[int]:
     return set()
 
 
+def replaced_utf8(texts: pa.Array) -> pa.Array:
+    """Texts as they are, or with the replacement character for bytes that are not UTF-8, as Kafka's Java client has it."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        values = texts.view(pa.binary()).to_pylist()
+        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values], texts.type)
+    return texts
+
+
 def _is_utf8(value: bytes) -> bool:
     try:
         value.decode()

@@ -20,7 +20,7 @@ from penstock.spark.malformed import MalformedValue
 from penstock.spark.options import read_options
 from penstock.spark.protobuf_format import protobuf_schema
 from penstock.spark.registry_client import RegistryError
-from penstock.spark.value_format import decode_column
+from penstock.spark.value_format import decode_column, replaced_utf8
 from penstock.spark.value_formats import value_format, value_type_of
 
 ROW = {
@@ -173,6 +173,12 @@ def test_texts_that_are_not_utf8_are_malformed() -> None:
     assert [*bad] == [2, 3, 5]
     with pytest.raises(MalformedValueError, match=r"the value at offset .* a text in it is not UTF-8"):
         decode(values[2:3], "avro", json.dumps(record), fails=True)
+
+
+def test_names_of_headers_that_are_not_utf8_are_shown_with_replacements() -> None:
+    names = pa.array([b"a", b"b\xff", None], pa.binary()).view(pa.string())
+    assert replaced_utf8(names).to_pylist() == ["a", "b\ufffd", None]
+    assert replaced_utf8(names[:1]).to_pylist() == ["a"]
 
 
 TEXT_MAPS = [
