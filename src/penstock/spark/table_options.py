@@ -48,8 +48,8 @@ def refuse_secrets(options: Mapping[str, str]) -> None:
         secret = "valueRegistry with a password"
     if secret is not None:
         raise OptionError(
-            f"a table would show {secret} to all who can describe it; leave it out of OPTIONS and give it with the query: "
-            "SELECT … FROM t WITH (`kafka.sasl.password` = '…'), or spark.read.option(…).table('t')"
+            f"a table would show {secret} to all who can describe it; leave it out of OPTIONS and give it when the table is read: "
+            "spark.read.option(NAME, VALUE).table(TABLE)"
         )
 
 
