@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from functools import partial
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -106,11 +105,17 @@ def check_numbers(writer: Writer, bootstrap: str) -> int:
 
 
 def _end(consumer: Consumer, partition: TopicPartition) -> int:
-    """One more than the end of a partition; 0 if it is being moved, which this call does not wait for by itself."""
-    try:
-        return int(consumer.get_watermark_offsets(partition, timeout=20)[1]) + 1
-    except KafkaException:
-        return 0
+    """The end of a partition, once it is not being moved any more, which the client does not wait for by itself."""
+    trouble: list[str] = []
+
+    def look() -> int:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=20)[1]) + 1
+        except KafkaException as error:
+            trouble[:] = [str(error)]
+            return 0
+
+    return int(until(lambda: f"the end of {partition} is not told ({trouble})", look)) - 1
 
 
 def read_all(bootstrap: str) -> dict[int, list[int]]:
@@ -125,7 +130,7 @@ def read_all(bootstrap: str) -> dict[int, list[int]]:
         }
     )
     partitions = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-    ends = [until("a partition has no leader", partial(_end, consumer, partition)) - 1 for partition in partitions]
+    ends = [_end(consumer, partition) for partition in partitions]
     consumer.subscribe([TOPIC])
     read: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
 
