@@ -31,7 +31,7 @@ from penstock.blob.vector import Content, Vector
 from penstock.kernels.log_bytes import record_start
 
 CHUNK_SUFFIX = ".chunk"
-LATER_BYTES = 256 << 10  # from here on checksums take long enough to be worth leaving to the disk's thread
+LATER_BYTES = 512 << 10  # from here on checksums take long enough to be worth leaving to the disk's thread
 RETRY_S = 0.01  # after the second failure in a row, and twice as long after each one more
 RETRY_MAX_S = 1.0
 _SISTERS = int(RecordKind.SISTERS)

@@ -34,7 +34,8 @@ SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
 AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if it only comes from memory
-WRITE_AT_ONCE_BYTES = 256 << 10  # the limit for writes, for which a thread costs half as much again
+# The limit for writes, for which a thread costs half as much again; what 256 producers of 1 KiB send in one turn is within it.
+WRITE_AT_ONCE_BYTES = 512 << 10
 LOCK_NAME = "lock"
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
