@@ -10,6 +10,7 @@ cdef class _Tail:
     cdef public Py_ssize_t length
     cdef public object reserved
     cdef public Py_ssize_t set_aside
+    cdef public Py_ssize_t zeroed
     cdef public list waiting
     cdef public list finish
     cdef public bint failed

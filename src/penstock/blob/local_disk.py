@@ -34,6 +34,9 @@ SET_ASIDE_BYTES = 16 << 20  # at a time, so that a small store stays small
 OPEN_FILES_MAX = 64
 READ_THREADS = 4
 AT_HAND_BYTES = 64 << 10  # a longer read keeps the loop from other work, even if it only comes from memory
+# Written behind a short write. A sync of a block that was preallocated and never written has to note in the file system that it
+# is written now, which takes a quarter of its time; the writes that follow overwrite the zeros, and are spared that.
+ZEROS = bytes(64 << 10)
 # The limit for writes, for which a thread costs half as much again; what 256 producers of 1 KiB send in one turn is within it.
 WRITE_AT_ONCE_BYTES = 512 << 10
 LOCK_NAME = "lock"
@@ -58,13 +61,14 @@ class _OpenFile:
 class _Tail:
     """The growing end of a file: where it stands, what waits to be written, and whether its end is still known."""
 
-    __slots__ = ("failed", "file", "finish", "in_sync", "length", "reserved", "set_aside", "waiting")
+    __slots__ = ("failed", "file", "finish", "in_sync", "length", "reserved", "set_aside", "waiting", "zeroed")
 
     def __init__(self) -> None:
         self.file: _OpenFile | None = None
         self.length = 0
         self.reserved: int | None = None
         self.set_aside = 0
+        self.zeroed = 0  # up to where zeros were written ahead
         self.waiting: list[Buffer] = []
         self.finish: list[Callable[[], None]] = []
         self.failed = False
@@ -300,6 +304,8 @@ class LocalDisk:
         if reserved and tail.length + length > tail.set_aside:
             tail.set_aside = min(tail.length + length + SET_ASIDE_BYTES, max(reserved, tail.set_aside))
             set_aside(fd, tail.set_aside)
+        if reserved and self._durable and 0 < length <= SYNC_IN_PLACE_BYTES and tail.length + length > tail.zeroed:
+            self._add_zeros(tail, buffers, length)
         began = self._clock.monotonic()
         if 0 < length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
             written = os.pwritev(fd, buffers, tail.length)
@@ -321,6 +327,13 @@ class LocalDisk:
                 os.fsync(self._directory.fd)
         self._note_write(name, tail, fd, length, (began, stored, ended))
         return True
+
+    def _add_zeros(self, tail: _Tail, buffers: list[Buffer], length: int) -> None:
+        """Have zeros written behind these buffers of so many bytes, within what is set aside."""
+        end = tail.length + length
+        tail.zeroed = min(end + len(ZEROS), tail.set_aside)
+        if tail.zeroed > end:
+            buffers.append(ZEROS[: tail.zeroed - end])
 
     def _note_write(self, name: str, tail: _Tail, fd: int, length: int, times: tuple[float, float, float]) -> None:
         """Count a write that is on the disk, by when it began, was in the file, and was synced. FileNotFoundError if the file has

@@ -101,6 +101,35 @@ def test_a_file_is_listed_with_its_preallocated_tail_and_gives_it_back_when_comp
     _on_disk(tmp_path, scenario)
 
 
+def test_short_synced_writes_find_zeros_written_ahead_and_keep_what_they_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    pwritev = os.pwritev
+
+    def counted(fd: int, buffers: list[bytes], offset: int) -> int:
+        lengths.append(sum(map(len, buffers)))
+        return pwritev(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", counted)
+    records = [bytes([number]) * 1500 for number in range(1, 101)]
+
+    async def scenario(disk: LocalDisk) -> None:
+        disk.reserve("f", 1 << 20)
+        for record in records:
+            await _store(disk, "f", record)
+        content = (tmp_path / "f").read_bytes()
+        assert content[: 100 * 1500] == b"".join(records)
+        assert not any(content[100 * 1500 :])
+        disk.reserve("f", 0)
+        await _store(disk, "f", b"end")
+        assert (tmp_path / "f").read_bytes() == b"".join(records) + b"end"
+
+    _on_disk(tmp_path, scenario, is_only=True)
+    ahead = [length for length in lengths if length > 1500]
+    assert ahead == [1500 + len(local_disk.ZEROS)] * 3, "150,000 bytes are three times so many zeros"
+
+
 def test_a_deleted_file_is_gone_and_deleting_what_is_not_there_is_no_error(tmp_path: Path) -> None:
     async def scenario(disk: LocalDisk) -> None:
         await _store(disk, "log", b"data")
