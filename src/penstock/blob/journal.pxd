@@ -1,5 +1,10 @@
 # Types for the compiler; see CONTRIBUTING.md.
 
+cimport cython
+
+from penstock.kernels.log_bytes cimport record_start
+
+
 cdef class Segment:
     cdef public Py_ssize_t chunk
     cdef public list buffers
@@ -53,9 +58,14 @@ cdef class Journal:
     cdef public Py_ssize_t bytes_settled
     cdef public Py_ssize_t records_appended
 
+    @cython.locals(length=Py_ssize_t, size=Py_ssize_t, place=tuple, durable=tuple, buffers=list)
     cpdef tuple append(self, int kind, bytes blob_id, object body)
     cpdef before_flush(self, object compose)
-    cpdef when_durable(self, object done, object reply_for, list undo)
+    cpdef when_durable(self, object done, object replies)
+    cpdef undo_on_failure(self, tuple undo)
     cpdef _start_chunk(self)
+    cpdef _flush(self)
+    @cython.locals(batch=Batch, segment=Segment)
     cpdef _start_flush(self)
+    @cython.locals(segment=Segment)
     cpdef _finish(self, Batch batch, object error)

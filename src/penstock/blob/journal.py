@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from typing import Any, Protocol
 
 from penstock.blob.disk import Buffer, Disk
 from penstock.blob.disk_threads import as_disk_error
@@ -36,11 +37,21 @@ RETRY_S = 0.01  # after the second failure in a row, and twice as long after eac
 RETRY_MAX_S = 1.0
 _SISTERS = int(RecordKind.SISTERS)
 Position = tuple[int, int]
+Undo = tuple[Any, ...]
+"""What takes back a change in memory: a function, then its arguments."""
 
 
 def chunk_name(number: int) -> str:
     """The file of a chunk."""
     return f"{number:08d}{CHUNK_SUFFIX}"
+
+
+class FailureReplies(Protocol):
+    """Replies to those whose records did not become durable."""
+
+    def reply_for(self, error: OSError) -> Reply:
+        """The reply that tells of an error of the disk."""
+        ...
 
 
 class Segment:
@@ -65,17 +76,17 @@ class Batch:
     def __init__(self) -> None:
         # A future for each: a waiter that is cancelled must not take the others with it.
         self.waiters: list[asyncio.Future[OSError | None]] = []
-        self.callbacks: list[tuple[Submitted, Callable[[OSError], Reply]]] = []
+        self.callbacks: list[tuple[Submitted, FailureReplies]] = []
         self.segments: list[Segment] = []
-        self.undo: list[Callable[[], None]] = []
+        self.undo: list[Undo] = []
         self.end: Position = (0, 0)
         self.last: Position | None = None
         self.bytes_appended = 0  # by the journal, up to its end
 
     def settle(self, error: OSError | None) -> None:
         """Tell all that wait how it went."""
-        for done, reply_for in self.callbacks:
-            done(None if error is None else reply_for(error))
+        for done, replies in self.callbacks:
+            done(None if error is None else replies.reply_for(error))
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(error)
@@ -138,13 +149,13 @@ class Journal:
         if length < LATER_BYTES:
             buffers = self._segment.buffers
             durable = self.durable
-            if isinstance(body, Vector):
-                buffers.append(encode_start(kind, blob_id, body, place, durable))
-                buffers += body.buffers
-            elif length <= BLOCK_SIZE:
-                # As `encode_start` does, without a call of a Python function for every record.
+            if length <= BLOCK_SIZE and type(body) is bytearray:
+                # An entry of a tablet's log: as `encode_start` does, without a call of a Python function.
                 buffers.append(record_start(STARTS[kind], blob_id, body, length, self.chunk, self.offset, durable[0], durable[1]))
                 buffers.append(body)
+            elif isinstance(body, Vector):
+                buffers.append(encode_start(kind, blob_id, body, place, durable))
+                buffers += body.buffers
             else:
                 buffers.append(encode_start(kind, blob_id, body, place, durable))
                 buffers.append(body)
@@ -170,15 +181,13 @@ class Journal:
             if self._flushing is None and not self._is_backing_off:
                 self._loop.call_soon(self._flush)
 
-    def when_durable(self, done: Submitted, reply_for: Callable[[OSError], Reply], undo: list[Callable[[], None]]) -> None:
-        """Call `done` when the batch being filled is durable, or with the reply for the error that prevented it, after `undo`. It
-        must not raise."""
-        batch = self._batch
-        batch.undo += undo
+    def when_durable(self, done: Submitted, replies: FailureReplies) -> None:
+        """Call `done` when the batch being filled is durable, or with the reply for the error that prevented it. It must not
+        raise."""
         if self._is_closed:
-            self._loop.call_soon(done, reply_for(self.trouble or _closed()))
+            self._loop.call_soon(done, replies.reply_for(self.trouble or _closed()))
         else:
-            batch.callbacks.append((done, reply_for))
+            self._batch.callbacks.append((done, replies))
 
     def commit(self) -> asyncio.Future[OSError | None]:
         """Resolves when all that was appended so far is durable, or to the error that prevented it."""
@@ -193,9 +202,9 @@ class Journal:
             waiter.set_result(None)
         return waiter
 
-    def undo_on_failure(self, action: Callable[[], None]) -> None:
-        """Run `action` if the batch being filled never becomes durable."""
-        self._batch.undo.append(action)
+    def undo_on_failure(self, undo: Undo) -> None:
+        """Take a change back if the batch being filled never becomes durable."""
+        self._batch.undo.append(undo)
 
     async def wait_durable(self, place: Position) -> None:
         """Wait while the record at this place is on its way to the disk. It may not have arrived: look again."""
@@ -348,8 +357,8 @@ class Journal:
         self._batch = Batch()
         self._records = 0
         for failed in (behind, batch):
-            for action in reversed(failed.undo):
-                action()
+            for action, *arguments in reversed(failed.undo):
+                action(*arguments)
             self.abandoned.update(segment.chunk for segment in failed.segments if segment.chunk not in self.ends)
         self._on_seal(self.chunk, self.offset)
         self.offset = 0

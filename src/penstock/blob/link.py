@@ -5,14 +5,14 @@ A VDisk in this process answers these calls itself; one on another node is behin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer, FilePiece
 from penstock.blob.meta import BlockItem, DiskState, HistoryItem, MetaItem
 from penstock.blob.sisters import SisterMark
-from penstock.blob.status import Status, Submitted
+from penstock.blob.status import Status
 from penstock.blob.vector import Content
 
 
@@ -195,17 +195,4 @@ class DiskLink(Protocol):
 
     async def note_disorder(self, generation: int) -> DiskReply:
         """Some disk of the group lacks a part or holds one too many: this one compares itself with the others."""
-        ...
-
-
-@runtime_checkable
-class LocalDiskLink(Protocol):
-    """What a VDisk of this process can do beside the calls above: write without a task, and in one write with others."""
-
-    def submit(self, generation: int, parts: list[tuple[bytes, Content]], done: Submitted) -> bool:
-        """Store parts of blobs of one tablet; `done` is told when they are durable. Returns False if `put_all` must do it."""
-        ...
-
-    def before_flush(self, compose: Callable[[], None]) -> None:
-        """Call back just before the disk is written to next."""
         ...

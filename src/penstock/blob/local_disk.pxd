@@ -19,7 +19,7 @@ cdef class _Tail:
 
 cdef class LocalDisk:
     cdef public object probe
-    cdef public object _clock
+    cdef public object _now
     cdef public object _path
     cdef public object _directory
     cdef public object _lock
@@ -42,5 +42,4 @@ cdef class LocalDisk:
     cpdef bint _write_file(
         self, str name, _Tail tail, list buffers, Py_ssize_t length, object reserved, object wait_s=*
     ) except? -1
-    @cython.locals(began=double, written=double, ended=double)
-    cpdef _note_write(self, str name, _Tail tail, int fd, Py_ssize_t length, tuple times)
+    cpdef _note_write(self, str name, _Tail tail, int fd, Py_ssize_t length, double began, double written, double ended)

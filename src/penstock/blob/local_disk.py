@@ -91,7 +91,7 @@ class LocalDisk:
         clock: Clock,
     ) -> None:
         self.probe = DiskProbe()
-        self._clock = clock
+        self._now = clock.monotonic
         self._path = path
         self._directory = directory
         self._lock = lock
@@ -188,10 +188,12 @@ class LocalDisk:
             or tail.reserved == 0
             or not self._writer.is_idle
             or (self._durable and (self._syncs is None or self._syncs.is_busy))
-            or self._clock.monotonic() < self._pace.quick_from
+            or self._now() < self._pace.quick_from
         ):
             return False
-        length = sum(map(len, tail.waiting))
+        length = 0
+        for buffer in tail.waiting:
+            length += len(buffer)
         if length > WRITE_AT_ONCE_BYTES or (tail.reserved and tail.length + length > tail.set_aside):
             return False
         buffers, tail.waiting = tail.waiting, []
@@ -279,7 +281,7 @@ class LocalDisk:
         assert tail.file is not None, "it was written to"
         try:
             self._syncs.finish()
-            self._note_write(name, tail, tail.file.fd, length, (began, began, self._clock.monotonic()))
+            self._note_write(name, tail, tail.file.fd, length, began, began, self._now())
         except OSError:
             self._give_up(tail)
             raise
@@ -306,7 +308,7 @@ class LocalDisk:
             set_aside(fd, tail.set_aside)
         if reserved and self._durable and 0 < length <= SYNC_IN_PLACE_BYTES and tail.length + length > tail.zeroed:
             self._add_zeros(tail, buffers, length)
-        began = self._clock.monotonic()
+        began = self._now()
         if 0 < length <= VECTOR_BYTES_MAX and len(buffers) <= VECTOR_MAX:
             written = os.pwritev(fd, buffers, tail.length)
             if written < length:
@@ -315,17 +317,17 @@ class LocalDisk:
             write_all(fd, buffers, tail.length)
         if reserved == 0:
             os.ftruncate(fd, tail.length + length)
-        stored = ended = self._clock.monotonic()
+        stored = ended = self._now()
         if self._durable:
             if self._syncs is None or wait_s is None or length <= SYNC_IN_PLACE_BYTES:
                 os.fdatasync(fd)
             elif not self._syncs.sync(fd, wait_s):
                 tail.in_sync = (length, stored)
                 return False
-            ended = self._clock.monotonic()
+            ended = self._now()
             if created:
                 os.fsync(self._directory.fd)
-        self._note_write(name, tail, fd, length, (began, stored, ended))
+        self._note_write(name, tail, fd, length, began, stored, ended)
         return True
 
     def _add_zeros(self, tail: _Tail, buffers: list[Buffer], length: int) -> None:
@@ -335,10 +337,11 @@ class LocalDisk:
         if tail.zeroed > end:
             buffers.append(ZEROS[: tail.zeroed - end])
 
-    def _note_write(self, name: str, tail: _Tail, fd: int, length: int, times: tuple[float, float, float]) -> None:
+    def _note_write(  # noqa: PLR0917 - compiled, keywords make it slower
+        self, name: str, tail: _Tail, fd: int, length: int, began: float, written: float, ended: float
+    ) -> None:
         """Count a write that is on the disk, by when it began, was in the file, and was synced. FileNotFoundError if the file has
         been deleted meanwhile."""
-        began, written, ended = times
         if self._durable:
             self.probe.syncs.note(ended - written)
         if length <= WRITE_AT_ONCE_BYTES:  # of a long write, its length tells more than the disk's pace

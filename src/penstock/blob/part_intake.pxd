@@ -17,15 +17,13 @@ cdef class PartIntake:
     cdef public Py_ssize_t bytes_max
 
     cpdef bint takes(self, object generation, bytes tablet, long long tablet_generation) except? -1
-    @cython.locals(blob_id=bytes, journal=Journal, tablet_generation="long long")
+    @cython.locals(blob_id=bytes, journal=Journal, tablet_generation="long long", channels=list)
     cpdef bint submit(self, object generation, list parts, object done) except? -1
+    cpdef before_flush(self, object compose)
 
 
 @cython.locals(channels=list, channel=Channel, blob_id=bytes, channel_key=bytes, key=bytes)
-cpdef list channels_for(object index, object parts)
+cpdef list channels_for(object index, list parts)
 
 @cython.locals(place=tuple, before=Py_ssize_t, size_part="long long")
-cpdef place_part(object index, Journal journal, Channel channel, bytes blob_id, object body)
-
-@cython.locals(undo=list, channel=Channel, blob_id=bytes)
-cpdef list place_parts(object index, Journal journal, list channels, object parts)
+cpdef tuple place_part(object index, Journal journal, Channel channel, bytes blob_id, object body)

@@ -4,7 +4,6 @@ and indexed at once, and go out with its next write."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.blob.blob_id import CHANNEL_KEY_SIZE, PREFIX_SIZE
@@ -15,7 +14,7 @@ from penstock.blob.vector import Content
 
 if TYPE_CHECKING:
     from penstock.blob.index import DiskIndex
-    from penstock.blob.journal import Journal
+    from penstock.blob.journal import Journal, Undo
     from penstock.blob.status import Reply, Submitted
     from penstock.blob.topology import VDiskId
 
@@ -57,11 +56,18 @@ class PartIntake:
         tablet_generation = blob_id[9] << 24 | blob_id[10] << 16 | blob_id[11] << 8 | blob_id[12]
         if not self.takes(generation, blob_id[:TABLET_SIZE], tablet_generation):
             return False
-        channels = channels_for(self.index, parts)
+        index = self.index
+        channels = channels_for(index, parts)
         if channels is None:
             return False
-        journal.when_durable(done, self.reply_for, place_parts(self.index, journal, channels, parts))
+        for at, (blob_id, body) in enumerate(parts):
+            journal.undo_on_failure(place_part(index, journal, channels[at], blob_id, body))
+        journal.when_durable(done, self)
         return True
+
+    def before_flush(self, compose: Callable[[], None]) -> None:
+        """Call back just before the disk is written to next."""
+        self.journal.before_flush(compose)
 
     def reply_for(self, error: OSError) -> Reply:
         """The reply to those whose parts did not become durable."""
@@ -84,7 +90,7 @@ def channels_for(index: DiskIndex, parts: Sequence[tuple[bytes, Content]]) -> li
     return channels
 
 
-def place_part(index: DiskIndex, journal: Journal, channel: Channel, blob_id: bytes, body: Content) -> Callable[[], None]:
+def place_part(index: DiskIndex, journal: Journal, channel: Channel, blob_id: bytes, body: Content) -> Undo:
     """Appends a part of which nothing is known here to the journal, and indexes it. Returns what undoes that, if it does not
     become durable."""
     before = journal.bytes_appended
@@ -98,14 +104,4 @@ def place_part(index: DiskIndex, journal: Journal, channel: Channel, blob_id: by
     use = index.chunks.get(chunk) or index.chunk_use(chunk)
     use.live += journal.bytes_appended - before
     index.parts += 1
-    return partial(index.drop_part, blob_id, entry)
-
-
-def place_parts(
-    index: DiskIndex, journal: Journal, channels: Sequence[Channel], parts: Sequence[tuple[bytes, Content]]
-) -> list[Callable[[], None]]:
-    """Places several parts in their channels. Returns what undoes that."""
-    undo: list[Callable[[], None]] = []
-    for at, (blob_id, body) in enumerate(parts):
-        undo.append(place_part(index, journal, channels[at], blob_id, body))
-    return undo
+    return index.drop_part, blob_id, entry

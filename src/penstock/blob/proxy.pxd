@@ -2,13 +2,15 @@
 
 cimport cython
 
+from penstock.blob.part_intake cimport PartIntake
+
 
 cdef class GroupProxy:
     cdef public object group
     cdef public object _clock
     cdef public object _known_link
-    cdef public object _local_link
+    cdef public PartIntake _local_link
 
-    @cython.locals(parts=list, size=Py_ssize_t)
+    @cython.locals(local=PartIntake, parts=list, size=Py_ssize_t)
     cpdef bint submit(self, object blobs, object done) except? -1
-    cpdef local(self)
+    cpdef PartIntake local(self)

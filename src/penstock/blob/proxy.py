@@ -18,8 +18,9 @@ from penstock.blob.blob_id import (
 from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult, blob_at_hand
 from penstock.blob.group import Group
-from penstock.blob.link import BlocksReply, CollectRequest, DiskLink, DiskReply, LocalDiskLink, TabletReply
+from penstock.blob.link import BlocksReply, CollectRequest, DiskLink, DiskReply, TabletReply
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
+from penstock.blob.part_intake import PartIntake
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
 from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge, windows
@@ -65,7 +66,7 @@ class GroupProxy:
         self.group = group
         self._clock = clock
         self._known_link: DiskLink | None = None
-        self._local_link: LocalDiskLink | None = None
+        self._local_link: PartIntake | None = None
 
     def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted) -> bool:
         """Write blobs of one tablet to the only disk of a group, if that is in this process; see TabletStorage.submit. Returns
@@ -85,7 +86,7 @@ class GroupProxy:
             return False
         return local.submit(self.group.generation, parts, done)
 
-    def local(self) -> LocalDiskLink | None:
+    def local(self) -> PartIntake | None:
         """The only disk of a group, if it has no other and that is in this process."""
         group = self.group
         if group.erasure is not _NONE:
@@ -94,7 +95,7 @@ class GroupProxy:
         if link is not self._known_link:
             self._known_link = link
             candidate: object = link
-            self._local_link = candidate if isinstance(candidate, LocalDiskLink) else None
+            self._local_link = candidate if isinstance(candidate, PartIntake) else None
         return self._local_link
 
     async def put(self, blob_id: BlobId, data: Content, *, deadline_s: float | None = None, from_reserve: bool = False) -> Reply:

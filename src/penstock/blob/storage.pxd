@@ -2,6 +2,7 @@
 
 cimport cython
 
+from penstock.blob.part_intake cimport PartIntake
 from penstock.blob.proxy cimport GroupProxy
 
 
@@ -11,9 +12,10 @@ cdef class TabletStorage:
     cdef public dict _groups
     cdef public set _submitted
     cdef public object info
+    cdef public object tablet
     cdef public object log_group
 
     @cython.locals(proxy=GroupProxy)
-    cpdef submit(self, object blobs, object done, bint from_reserve=*)
-    @cython.locals(proxy=GroupProxy)
+    cpdef submit(self, list blobs, object done, bint from_reserve=*)
+    @cython.locals(proxy=GroupProxy, local=PartIntake)
     cpdef at_turn_end(self, object compose)

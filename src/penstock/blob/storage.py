@@ -173,6 +173,7 @@ class TabletStorage:
         self._groups: dict[tuple[int, int], int] = {}  # by channel and generation, as far as they were asked for
         self._submitted: set[asyncio.Task[None]] = set()
         self.info = info
+        self.tablet = info.tablet
         self.log_group = _log_group(info)
 
     @property
@@ -238,12 +239,12 @@ class TabletStorage:
                 replies[at] = await self.put(blob_id, data, from_reserve=from_reserve)
         return replies
 
-    def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
+    def submit(self, blobs: list[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
         """Write several blobs at the same time. `done` is called later, once, with None when all of them are durable, otherwise
         with the reply that decides: BLOCKED before all others. The data must not change until then."""
         first = blobs[0][0]
-        group_id = self._groups.get((first.channel, first.generation))
-        if group_id is None or first.tablet != self.info.tablet:
+        group_id = self._groups.get(first[1:3])
+        if group_id is None or first[0] != self.tablet:
             group_id = self._group_of(first)
         proxy = self._proxies.get(group_id)
         is_one_group = len(blobs) == 1 or self._is_one_group(blobs, group_id)

@@ -102,7 +102,6 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             on_seal=self.index.seal_chunk,
             reached=recovered.last,
         )
-        self.before_flush = self.journal.before_flush
         self.ends = ChunkEnds(disk, recovered.ends_file, recovered.ends)
         if recovered.losses:
             self.repair_wanted.set()
@@ -390,7 +389,7 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
         """Log items and apply them. They are logged even where they are known: an earlier copy may never have become durable."""
         self.journal.append(RecordKind.META, NO_ID, encode_items(items))
         # They stay in effect here all the same: that they may be forgotten in a crash must not go unnoticed.
-        self.journal.undo_on_failure(self._note_forgetful)
+        self.journal.undo_on_failure((self._note_forgetful,))
         index = self.index
         channels: set[bytes] = set()
         for item in items:
@@ -452,7 +451,7 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             return refusal
         chunk, offset = self.journal.append(PART, blob_id, body)
         entry = index.add_part(blob_id, chunk, offset)
-        self.journal.undo_on_failure(partial(index.take_back, blob_id, entry, before))
+        self.journal.undo_on_failure((index.take_back, blob_id, entry, before))
         error = await self.journal.commit()
         return DiskReply(Status.OK, written=True, place=(chunk, offset)) if error is None else self._failure(error)
 

@@ -15,6 +15,8 @@ cdef class Route:
     cdef public object codec
     cdef public object codec_level
     cdef public object limits
+    cdef public long long _before_ms
+    cdef public long long _after_ms
     cdef public bint needs_keys
     cdef public bint shows_own_headers
     cdef public object epoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker.schema_rules import SchemaRule
-from penstock.broker.timestamps import TimestampLimits
+from penstock.broker.timestamps import UNLIMITED_MS, TimestampLimits
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
 from penstock.kernels.produce_frame import ProducedBatch
@@ -16,6 +16,8 @@ class Route:
     """A partition that is served now, and its topic."""
 
     __slots__ = (
+        "_after_ms",
+        "_before_ms",
         "_writer",
         "codec",
         "codec_level",
@@ -42,6 +44,7 @@ class Route:
         self.limits: TimestampLimits | None = (
             config.timestamp_limits
         )  # of what producers say of the time; None: it may be anything
+        self._before_ms, self._after_ms = self.limits or (UNLIMITED_MS, UNLIMITED_MS)
         self.needs_keys = config.is_compacted  # a message without a key is refused
         self.shows_own_headers = config.shows_own_headers  # those of other gateways are for Kafka's clients as well
         self.epoch = partition.epoch  # the leader epoch
@@ -53,11 +56,10 @@ class Route:
             return False
         if (self.needs_keys and batch.keyless >= 0) or len(batch.data) > self.partition.batch_bytes_max:
             return False
-        limits = self.limits
-        if limits is None:
+        if self.limits is None:
             return True
         now_ms = int(clock.wall() * 1000)
-        return batch.latest_ms - now_ms <= limits.after_ms and now_ms - batch.earliest_ms <= limits.before_ms
+        return batch.latest_ms - now_ms <= self._after_ms and now_ms - batch.earliest_ms <= self._before_ms
 
     def enqueue(self, batch: ProducedBatch) -> None:
         """Queues a batch that is stored as it is; it is told of its outcome itself."""

@@ -1,9 +1,15 @@
 # Types for the compiler; see CONTRIBUTING.md.
 
+cimport cython
+
+cdef list _BOUNDS_S
+
+
 cdef class Durations:
     cdef public list counts
     cdef public double total_s
 
+    @cython.locals(at=Py_ssize_t, bound=double)
     cpdef note(self, double seconds)
 
 

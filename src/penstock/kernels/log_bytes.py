@@ -12,7 +12,7 @@ from penstock.core.checksum import crc32c
 
 if cython.compiled:
     from cython.cimports.penstock.kernels.checksums import crc_at, crc_of
-    from cython.cimports.penstock.kernels.varints import put_bytes, put_number
+    from cython.cimports.penstock.kernels.varints import put_bytes, put_number, zeroed
 else:
     from penstock.core.varint_buffers import put_bytes, put_number
 
@@ -24,17 +24,23 @@ else:
         """As the compiled kernel has it."""
         return crc32c(memoryview(data)[start:end])
 
+    def zeroed(size: int) -> bytearray:
+        """As the compiled kernel has it."""
+        return bytearray(size)
+
 
 COMPILED: Final[bool] = cython.compiled
 
 HEADER_SIZE: Final = 64
 SHORT_MAX: Final = 16 << 10  # the checksum of more bytes is sooner computed by the crc32c package
 
+_HEADER_SIZE = cython.declare(cython.Py_ssize_t, HEADER_SIZE)
 _SHORT_MAX = cython.declare(cython.Py_ssize_t, SHORT_MAX)
 _CHECKED_SIZE = cython.declare(cython.Py_ssize_t, HEADER_SIZE - 4)  # of the header, by its own checksum
 _START_SIZE = cython.declare(cython.Py_ssize_t, 8)  # of an entry, before its checksum
 _SECTIONS_AT = cython.declare(cython.Py_ssize_t, 12)
 _APPEND_SIZE = cython.declare(cython.Py_ssize_t, 12)
+_PLACE_SIZE = cython.declare(cython.Py_ssize_t, 16)
 
 
 def record_start(  # noqa: PLR0917 - compiled, keywords make it slower
@@ -50,7 +56,7 @@ def record_start(  # noqa: PLR0917 - compiled, keywords make it slower
     """Returns the header of a record at this place, whose body is in one piece and has no table; `start` is what all records of
     its kind start with."""
     at: cython.Py_ssize_t
-    header: bytearray = bytearray(HEADER_SIZE)
+    header: bytearray = zeroed(_HEADER_SIZE)
     at = put_bytes(header, 0, start)
     at = put_number(header, at, length, 4)
     at = put_number(header, at, crc_of(body, 0, 0) if length <= _SHORT_MAX else crc32c(body), 4)
@@ -75,7 +81,7 @@ def entry_of_appends(start: bytes, sections: list, appends: list) -> bytearray:
         size += len(section)
     for _, note, data in appends:
         size += _APPEND_SIZE + len(note) + len(data)
-    entry: bytearray = bytearray(size)
+    entry: bytearray = zeroed(size)
     put_bytes(entry, 0, start)
     at = _SECTIONS_AT
     for section in sections:
@@ -92,6 +98,22 @@ def entry_of_appends(start: bytes, sections: list, appends: list) -> bytearray:
     checksum = crc_of(entry, _SECTIONS_AT, checksum) if is_short else crc32c(memoryview(entry)[_SECTIONS_AT:], checksum)
     put_number(entry, _START_SIZE, checksum, 4)
     return entry
+
+
+def set_place(batch: bytearray, offset: cython.longlong, length: cython.longlong, epoch: cython.longlong) -> None:
+    """Sets the fields of a record batch that its checksum does not cover: base offset, length and leader epoch."""
+    if len(batch) < _PLACE_SIZE:
+        raise IndexError(f"{len(batch)} bytes are no record batch")
+    put_number(batch, put_number(batch, put_number(batch, 0, offset, 8), length, 4), epoch, 4)
+
+
+def grown(room: bytearray, size: cython.Py_ssize_t, capacity: cython.Py_ssize_t) -> bytearray:
+    """Returns a buffer of another capacity whose first bytes are those of this one, so many."""
+    if size < 0 or size > len(room) or size > capacity:
+        raise IndexError(f"{size} bytes of {len(room)} do not fit into {capacity}")
+    larger: bytearray = zeroed(capacity)
+    put_bytes(larger, 0, bytes(room[:size]))
+    return larger
 
 
 def copy_into(room: bytearray, at: cython.Py_ssize_t, data: bytes) -> None:

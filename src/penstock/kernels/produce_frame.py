@@ -24,7 +24,7 @@ from penstock.core.checksum import crc32c
 if cython.compiled:
     from cython.cimports.penstock.kernels.checksums import crc_at
     from cython.cimports.penstock.kernels.record_scan import check_all
-    from cython.cimports.penstock.kernels.varints import put_bytes, put_number, signed_at, varint_at
+    from cython.cimports.penstock.kernels.varints import cut, put_bytes, put_number, signed_at, text_at, varint_at, zeroed
 else:
     from penstock.core.varint_buffers import put_bytes, put_number, signed_at, varint_at
     from penstock.kernels.record_scan import MalformedRecordsError, check_records
@@ -32,6 +32,18 @@ else:
     def crc_at(data: bytearray, start: int, end: int) -> int:
         """As the compiled kernel has it."""
         return crc32c(memoryview(data)[start:end])
+
+    def cut(data: bytearray, at: int, end: int) -> bytearray:
+        """As the compiled kernel has it."""
+        return data[at:end]
+
+    def text_at(data: bytearray, at: int, end: int) -> str:
+        """As the compiled kernel has it."""
+        return data[at:end].decode()
+
+    def zeroed(size: int) -> bytearray:
+        """As the compiled kernel has it."""
+        return bytearray(size)
 
     def check_all(data: bytearray, at: int, end: int, count: int) -> tuple[int, int, int, int, int]:
         """As the compiled kernel has it."""
@@ -192,7 +204,7 @@ class ProduceFrame:
             return None
         self._at = at + size
         try:
-            return buffer[at : at + size].decode("utf-8")
+            return text_at(buffer, at, at + size)
         except UnicodeDecodeError:
             self._at = -1
             return None
@@ -232,7 +244,7 @@ class ProduceFrame:
         self._at = at + size
         self._pass_tags(buffer)
         if size < _COPIED_MAX:
-            batch.data = buffer[at : at + size]
+            batch.data = cut(buffer, at, at + size)
         else:
             batch.data = memoryview(buffer)[at : at + size]
             self.has_views = True
@@ -258,7 +270,7 @@ class ProduceFrame:
             topics += batch.partitions > 0
             size_max += batch.reply_size_max()
         # All is 0 that is not written, such as the counts of tagged fields.
-        out: bytearray = bytearray(size_max)
+        out: bytearray = zeroed(size_max)
         at = put_number(out, 4, self.correlation_id, 4) + self._is_flexible
         at = self._put_count(out, at, topics)
         for batch in self.batches:

@@ -1,9 +1,10 @@
 # cython: boundscheck=False, wraparound=False
 # The numbers of core/varint_buffers.py for compiled kernels: defined here, so that they become part of the loops that use them.
 
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.string cimport memcpy
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memcpy, memset
 
 
 cdef inline (long long, Py_ssize_t) zigzag_at(const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
@@ -79,3 +80,17 @@ cdef inline Py_ssize_t put_number(bytearray out, Py_ssize_t at, long long number
 cdef inline Py_ssize_t put_bytes(bytearray out, Py_ssize_t at, bytes data) noexcept:
     memcpy(PyByteArray_AS_STRING(out) + at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     return at + PyBytes_GET_SIZE(data)
+
+
+cdef inline bytearray zeroed(Py_ssize_t size):
+    cdef bytearray out = PyByteArray_FromStringAndSize(NULL, size)
+    memset(PyByteArray_AS_STRING(out), 0, size)
+    return out
+
+
+cdef inline bytearray cut(bytearray data, Py_ssize_t at, Py_ssize_t end):
+    return PyByteArray_FromStringAndSize(PyByteArray_AS_STRING(data) + at, end - at)
+
+
+cdef inline str text_at(bytearray data, Py_ssize_t at, Py_ssize_t end):
+    return PyUnicode_DecodeUTF8(PyByteArray_AS_STRING(data) + at, end - at, NULL)

@@ -1,5 +1,11 @@
 # Types for the compiler; see CONTRIBUTING.md.
 
+cimport cython
+
+from penstock.kernels.log_bytes cimport set_place
+from penstock.kernels.produce_frame cimport ProducedBatch
+
+
 cdef class PartitionAppend:
     cdef public Py_ssize_t first_offset
     cdef public Py_ssize_t next_offset
@@ -20,10 +26,20 @@ cdef class PartitionAppend:
     cdef public Py_ssize_t taken_bytes
     cdef public Py_ssize_t taken_messages
     cdef public object plan
-    cdef public list key_waiters
+    cdef public object key_waiters
     cdef public bytes joined
     cdef public list _buffers
     cdef public object _gathered
 
+    @cython.locals(
+        produced=ProducedBatch,
+        offset=Py_ssize_t,
+        size=Py_ssize_t,
+        length=Py_ssize_t,
+        messages=Py_ssize_t,
+        producer_id="long long",
+        latest="long long",
+        attributes="long long",
+    )
     cpdef add(self, object batch, object source, object state)
     cpdef bytes data(self)

@@ -7,12 +7,15 @@ and nothing has changed. At boot the same is gathered from the log.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import CONTROL, LENGTH_FROM, ORIGIN_MASK
+from penstock.kernels.log_bytes import set_place
+from penstock.kernels.produce_frame import ProducedBatch
 from penstock.queue.append_note import NamedSource
 from penstock.queue.batch import PREFIX_SIZE, Batch
 from penstock.queue.piece import Gathered, Marks, Piece
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.queue.head import HeadPlan
 
 _PREFIX = Struct(">qii")
+_NONE: dict[bytes, Any] = {}  # never added to: most appends have no sources and change no transactions
 
 
 class WriteResult(NamedTuple):
@@ -87,14 +91,14 @@ class PartitionAppend:
         self.first_own: int | None = None  # the offset of the first batch that another gateway than Kafka's has written
         self.min_timestamp = self.max_timestamp = 0
         self.marks: list[tuple[int, int, int]] = []  # of each batch: its offset, its first byte, its latest timestamp
-        self.sources: dict[bytes, SourceState] = {}  # what each has written last, with this
-        self.named_sources: list[NamedSource] = []  # those that do not follow from the header of a batch
-        self.changes: dict[bytes, bytes | None] = {}  # keys of transactions
+        self.sources: dict[bytes, SourceState] = _NONE  # what each has written last, with this
+        self.named_sources: list[NamedSource] | None = None  # those that do not follow from the header of a batch
+        self.changes: dict[bytes, bytes | None] = _NONE  # keys of transactions
         self.transactions: Transactions | None = None  # as they are with this; None if it touches none
         self.acknowledgements: list[tuple[WriteOutcome, Any]] = []
         self.taken_bytes = self.taken_messages = 0  # of all writes that it answers, duplicates among them
         self.plan: HeadPlan | None = None  # if keys are made of it, and of all before it that have none: which
-        self.key_waiters: list[asyncio.Future[None]] = []
+        self.key_waiters: Sequence[asyncio.Future[None]] = ()
         self.joined: bytes | None = None  # its bytes, once they are joined for the log
         self._buffers: list[Buffer] = []
         self._gathered = Gathered() if is_large else None
@@ -104,18 +108,29 @@ class PartitionAppend:
         """How many offsets it takes."""
         return self.next_offset - self.first_offset
 
-    def add(self, batch: Batch, source: SourceWrite | None, state: SourceState | None) -> None:
+    def add(self, batch: Batch | ProducedBatch, source: SourceWrite | None, state: SourceState | None) -> None:
         """Add a batch; `state` is what its source has written last, this not counted."""
         offset, size = self.next_offset, self.size
-        data: Buffer = batch.data
+        data: Buffer
+        if isinstance(batch, ProducedBatch):
+            produced = batch  # the compiler knows its fields
+            data, messages, producer_id = produced.data, produced.messages, produced.producer_id
+            latest, attributes = produced.max_timestamp, produced.attributes
+        else:
+            data, messages, producer_id = batch.data, batch.messages, batch.producer_id
+            latest, attributes = batch.max_timestamp, batch.attributes
         length = len(data)
         if source is not None:
-            self.sources[source.source] = after_write(state, source, batch.messages, offset)
-        is_told = batch.producer_id < 0 if source is None else is_producer_source(source, batch)
+            if self.sources is _NONE:
+                self.sources = {}
+            self.sources[source.source] = after_write(state, source, messages, offset)
+        is_told = producer_id < 0 if source is None else is_producer_source(source, batch)
         if not is_told:
+            if self.named_sources is None:
+                self.named_sources = []
             self.named_sources.append((self.batches, source))
         if self._gathered is None and type(data) is bytearray:
-            _PREFIX.pack_into(data, 0, offset, length - LENGTH_FROM, self.epoch)  # it is this write's alone
+            set_place(data, offset, length - LENGTH_FROM, self.epoch)  # it is this write's alone
             self._buffers.append(data)
         else:
             prefix = _PREFIX.pack(offset, length - LENGTH_FROM, self.epoch)
@@ -123,7 +138,6 @@ class PartitionAppend:
                 self._buffers += (prefix, memoryview(data)[PREFIX_SIZE:])
             else:
                 self._gathered.add_batch(prefix, memoryview(data))
-        latest = batch.max_timestamp
         self.marks.append((offset, size, latest))
         if not size:
             self.min_timestamp = self.max_timestamp = latest
@@ -131,14 +145,13 @@ class PartitionAppend:
             self.max_timestamp = latest
         elif latest < self.min_timestamp:
             self.min_timestamp = latest
-        attributes = batch.attributes
         if attributes & ORIGIN_MASK and self.first_own is None:
             self.first_own = offset
         self.batches += 1
         self.size = size + length
-        self.next_offset = offset + batch.messages
+        self.next_offset = offset + messages
         if attributes & CONTROL:
-            self.hidden += batch.messages
+            self.hidden += messages
         else:
             self.data_end = self.next_offset
 
@@ -147,6 +160,7 @@ class PartitionAppend:
         if it may not be written now."""
         if self.transactions is None:
             self.transactions = current.copy()
+            self.changes = {}
         for key, value in self.transactions.note(number, batch, self.next_offset):
             self.changes[key] = value
 

@@ -37,5 +37,5 @@ cdef class PartitionState:
     cdef public object arrivals
     cdef public QueueProbe probe
 
-    @cython.locals(messages=Py_ssize_t, tail=Tail)
+    @cython.locals(messages=Py_ssize_t, count=Py_ssize_t, tail=Tail)
     cpdef apply(self, PartitionAppend added)

@@ -176,8 +176,10 @@ class PartitionState:
     def apply(self, added: PartitionAppend) -> None:
         """Make an append that is durable readable."""
         assert added.first_offset == self.end_offset, "nothing was written while the append was in flight"
-        self._sources |= added.sources
-        self._changes |= added.changes
+        if added.sources:
+            self._sources |= added.sources
+        if added.changes:
+            self._changes |= added.changes
         if added.transactions is not None:
             self.transactions = added.transactions
             self.transactions.settle()
@@ -200,8 +202,9 @@ class PartitionState:
             if tail is None or tail.size + added.size > tail.size_max:
                 tail = Tail(added.first_offset)
                 self._head.append(tail)
-            stamps = (added.min_timestamp, added.max_timestamp)
-            tail.extend(added.joined or added.data(), added.next_offset - added.first_offset, added.hidden, stamps, added.marks)
+            count = added.next_offset - added.first_offset
+            data = added.joined or added.data()
+            tail.extend(data, count, added.hidden, added.min_timestamp, added.max_timestamp, added.marks)
             self.head_size += added.size
             assert tail.first_offset + tail.count == self.end_offset, "the tail reaches to the end"
         if added.size:

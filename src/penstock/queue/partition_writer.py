@@ -9,7 +9,6 @@ otherwise refuse the failed writes for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import OutOfSpaceError, PenstockError, UnavailableError
@@ -135,7 +134,8 @@ class PartitionWriter:
         rolls, self._rolls = self._rolls, False
         added = self._take_waiting(none=self.makes_room)
         self.makes_room = False
-        added.key_waiters, self._key_waiters = self._key_waiters, []
+        if self._key_waiters:
+            added.key_waiters, self._key_waiters = self._key_waiters, []
         must_key = bool(added.key_waiters) or added.size >= APPEND_BYTES_MAX
         if must_key or partition.head_size + added.size >= partition.watermark:
             has_work = bool(added.size) or partition.has_unkeyed or (rolls and bool(partition.head))
@@ -158,7 +158,7 @@ class PartitionWriter:
                 outcome.set_result(result)
         return False
 
-    def settle(self) -> Sequence[tuple[WriteOutcome, Any]]:
+    def settle(self) -> list[tuple[WriteOutcome, Any]]:
         """See Appender."""
         added = self._current
         assert added is not None, "only what was composed is settled"
@@ -194,14 +194,21 @@ class PartitionWriter:
         waiting: list[Write] = []
         if not none:
             count = len(self._waiting) if self._held_bytes <= ENTRY_BYTES_MAX else self._count_fitting()
-            waiting, self._waiting = self._waiting[:count], self._waiting[count:]
+            waiting = self._waiting
+            if count == len(waiting):
+                self._waiting = []
+            else:
+                waiting, self._waiting = waiting[:count], waiting[count:]
             self._composing = waiting
         added = PartitionAppend(partition.end_offset, partition.tablet.generation, is_large=self._held_bytes >= APPEND_BYTES_MAX)
+        if waiting and not self._waiting:
+            added.taken_bytes, added.taken_messages = self._held_bytes, self._held_messages
+        else:
+            added.taken_bytes = sum([len(batch.data) for batch, _, _ in waiting])
+            added.taken_messages = sum([batch.messages for batch, _, _ in waiting])
         transactions = partition.transactions
         acknowledgements = added.acknowledgements
         for batch, source, outcome in waiting:
-            added.taken_bytes += len(batch.data)
-            added.taken_messages += batch.messages
             # One whose writer has gone is taken all the same: were it left out, the next of its source could overtake it.
             try:
                 state = None

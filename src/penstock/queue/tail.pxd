@@ -2,6 +2,7 @@
 
 cimport cython
 
+from penstock.kernels.log_bytes cimport copy_into, grown
 from penstock.queue.piece cimport Piece
 
 
@@ -10,5 +11,5 @@ cdef class Tail(Piece):
     cdef public Py_ssize_t size_max
     cdef public Py_ssize_t _marked_at
 
-    @cython.locals(size=Py_ssize_t, end=Py_ssize_t, offset="long long", position=Py_ssize_t, timestamp="long long", room=bytearray)
-    cpdef extend(self, bytes data, Py_ssize_t count, Py_ssize_t hidden, tuple timestamps, object marks)
+    @cython.locals(size=Py_ssize_t, end=Py_ssize_t, offset="long long", position=Py_ssize_t, timestamp="long long")
+    cpdef extend(self, bytes data, Py_ssize_t count, Py_ssize_t hidden, long long earliest, long long latest, list marks)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from penstock.kernels.log_bytes import copy_into
+from penstock.kernels.log_bytes import copy_into, grown
 from penstock.queue.piece import MARK_EVERY, Marks, Piece
 
 TAIL_BYTES_MAX = 128 << 10
@@ -29,36 +27,34 @@ class Tail(Piece):
         parsed = Piece.parse(b"".join(piece.cut(start, piece.size)), piece.next_offset_at(start), 0)
         tail = cls(parsed.first_offset)
         marks = zip(parsed.marks.offsets, parsed.marks.positions, parsed.marks.latest, strict=True)
-        stamps = (parsed.min_timestamp, parsed.max_timestamp)
-        tail.extend(bytes(parsed.buffers[0]), piece.next_offset - parsed.first_offset, parsed.hidden, stamps, marks)
+        count = piece.next_offset - parsed.first_offset
+        tail.extend(bytes(parsed.buffers[0]), count, parsed.hidden, parsed.min_timestamp, parsed.max_timestamp, list(marks))
         return tail
 
-    def extend(
-        self, data: bytes, count: int, hidden: int, timestamps: tuple[int, int], marks: Iterable[tuple[int, int, int]]
+    def extend(  # noqa: PLR0917 - compiled, keywords make it slower
+        self, data: bytes, count: int, hidden: int, earliest: int, latest: int, marks: list[tuple[int, int, int]]
     ) -> None:
-        """Add batches with so many offsets, `hidden` of them without a message; `marks` are those of each batch: its first
-        offset, where in the data it begins, and its latest timestamp."""
+        """Add batches with so many offsets, `hidden` of them without a message, and timestamps between two. `marks` are those of
+        each batch: its first offset, where in the data it begins, and its latest timestamp."""
         size = self.size
         end = size + len(data)
         if end > len(self._room):
-            room = bytearray(max(end, min(2 * len(self._room), TAIL_BYTES_MAX)))
-            room[:size] = self.buffers[0]
-            self._room = room
+            self._room = grown(self._room, size, max(end, min(2 * len(self._room), TAIL_BYTES_MAX)))
         copy_into(self._room, size, data)
         self.buffers[0] = memoryview(self._room)[:end]
         if size:
-            self.min_timestamp = min(self.min_timestamp, timestamps[0])
-            self.max_timestamp = max(self.max_timestamp, timestamps[1])
+            self.min_timestamp = min(self.min_timestamp, earliest)
+            self.max_timestamp = max(self.max_timestamp, latest)
         else:
-            self.min_timestamp, self.max_timestamp = timestamps
-        latest = self.marks.latest
+            self.min_timestamp, self.max_timestamp = earliest, latest
+        marked = self.marks.latest
         for offset, position, timestamp in marks:
             # Most batches need no mark of their own; of these, every one comes by here.
             if size + position - self._marked_at >= MARK_EVERY:
                 self.marks.add(offset, size + position, timestamp)
                 self._marked_at = size + position
-            elif timestamp > latest[-1]:
-                latest[-1] = timestamp
+            elif timestamp > marked[-1]:
+                marked[-1] = timestamp
         self.size = end
         self.count += count
         self.hidden += hidden

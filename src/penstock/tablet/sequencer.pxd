@@ -2,6 +2,9 @@
 
 cimport cython
 
+from penstock.kernels.log_bytes cimport entry_of_appends
+from penstock.tablet.probe cimport TabletProbe
+
 
 cdef class Draft:
     cdef public object _index
@@ -17,8 +20,8 @@ cdef class _Flight:
     cdef public object step
     cdef public list requests
     cdef public list appenders
-    cdef public list changes
-    cdef public list born
+    cdef public object changes
+    cdef public object born
     cdef public object collected
     cdef public object snapshot
     cdef public Py_ssize_t size
@@ -30,7 +33,7 @@ cdef class Sequencer:
     cdef public object _tablet
     cdef public object _generation
     cdef public object _index
-    cdef public object _probe
+    cdef public TabletProbe _probe
     cdef public object _on_settled
     cdef public object _on_broken
     cdef public object _answer
@@ -54,8 +57,14 @@ cdef class Sequencer:
     cdef public bint _is_scheduled
     cdef public object _stop_cause
     cdef public list _idle_waiters
+    cdef public object _on_turn_end
+    cdef public object _on_finished
 
     cpdef request_turn(self, object appender)
+    cpdef _compose_next(self)
     @cython.locals(draft=Draft, appenders=list, due=list, flight=_Flight, puts=list)
     cpdef _try_commit(self, list requests)
+    @cython.locals(flight=_Flight, probe=TabletProbe, acknowledged=list)
+    cpdef _finished(self, object trouble)
+    @cython.locals(acknowledged=list)
     cpdef list _settle(self, _Flight flight)

@@ -60,7 +60,7 @@ class WriteWaiter(Protocol):
         ...
 
 
-Acknowledgements = Sequence[tuple[WriteWaiter, Any]]
+Acknowledgements = list[tuple[WriteWaiter, Any]]
 """Those that wait for an entry, each with its result."""
 
 
@@ -144,8 +144,8 @@ class _Flight:
         self.step = step
         self.requests = requests
         self.appenders = appenders
-        self.changes: list[Change] = []
-        self.born: list[BlobId] = []
+        self.changes: Sequence[Change] = ()
+        self.born: Sequence[BlobId] = ()
         self.collected: Place | None = None
         self.snapshot: SnapshotMark | None = None
         self.size = 0
@@ -195,6 +195,9 @@ class Sequencer:
         self._is_scheduled = False
         self._stop_cause: PenstockError | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
+        # Bound once, not for every entry.
+        self._on_turn_end = self._compose_next
+        self._on_finished = self._finished
 
     def submit(self, request: Request, outcome: Outcome) -> None:
         """Carry out a request that changes something, behind all that came before it."""
@@ -206,7 +209,7 @@ class Sequencer:
         self._due.append(appender)
         if not self._is_scheduled and self._flight is None and self._reading is None:
             self._is_scheduled = True
-            self._storage.at_turn_end(self._compose_next)
+            self._storage.at_turn_end(self._on_turn_end)
 
     @property
     def is_in_doubt(self) -> bool:
@@ -234,7 +237,7 @@ class Sequencer:
         if not self._is_scheduled and self._flight is None and self._reading is None:
             self._is_scheduled = True
             # Not at once: what else this turn of the loop brings goes along.
-            self._storage.at_turn_end(self._compose_next)
+            self._storage.at_turn_end(self._on_turn_end)
 
     def _compose_next(self) -> None:
         """Compose the next entry of all that waits, and send it out."""
@@ -333,13 +336,13 @@ class Sequencer:
         self._flight = flight
         puts = draft.puts
         if puts:
+            assert puts[0][0][2:4] == (self._generation, step), "what a commit writes is of its own step"
             flight.born = [blob for blob, _ in puts]
         flight.size = len(raw)
         # As BlobId(…) does, without a call of a Python function for every entry.
         puts.append((tuple.__new__(BlobId, (self._tablet, LOG, self._generation, step, 0, len(raw), 0)), raw))
-        assert puts[0][0][2:4] == (self._generation, step), "what a commit writes is of its own step"
         flight.began = self._probe.now()
-        self._storage.submit(puts, self._finished, from_reserve=makes_room)
+        self._storage.submit(puts, self._on_finished, from_reserve=makes_room)
 
     def _has_room(self, requests: list[tuple[Pending, list[Result]]], draft: Draft) -> bool:
         """Whether appends may share the entry of some requests: it must not come to be too large."""
@@ -385,7 +388,7 @@ class Sequencer:
         try:
             if trouble is not None:
                 self._abort(flight, trouble)
-                acknowledged: list[tuple[WriteWaiter, Any]] = []
+                acknowledged: Acknowledgements = []
             else:
                 probe.requests += len(flight.requests) + len(flight.appenders)
                 acknowledged = self._settle(flight)
@@ -403,7 +406,7 @@ class Sequencer:
             if not waiter.done():
                 waiter.set_result(result)
 
-    def _settle(self, flight: _Flight) -> list[tuple[WriteWaiter, Any]]:
+    def _settle(self, flight: _Flight) -> Acknowledgements:
         """The entry is durable: it counts from now on."""
         place = (self._generation, flight.step)
         assert self.settled < place, "entries count in the order they were written in"
@@ -425,9 +428,7 @@ class Sequencer:
             self._on_settled(flight.born, dead, abandoned)
         elif self.entries >= self.entries_due or self.bytes >= self.bytes_due:
             self._on_settled([], [], (0, 0))
-        acknowledged: list[tuple[WriteWaiter, Any]] = []
-        for pending, results in flight.requests:
-            acknowledged.append((pending.outcome, results))
+        acknowledged: Acknowledgements = [(pending.outcome, results) for pending, results in flight.requests]
         for appender in flight.appenders:
             acknowledged += appender.settle()
         return acknowledged

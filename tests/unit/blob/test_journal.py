@@ -110,11 +110,11 @@ def test_a_failed_flush_fails_its_batch_and_what_is_behind_it_and_writing_goes_o
         assert await bench.journal.commit() is None
         undone: list[int] = []
         bench.append(1)
-        bench.journal.undo_on_failure(lambda: undone.append(1))
+        bench.journal.undo_on_failure((undone.append, 1))
         batch = bench.journal.commit()
         await asyncio.sleep(0.5)
         bench.append(2)
-        bench.journal.undo_on_failure(lambda: undone.append(2))
+        bench.journal.undo_on_failure((undone.append, 2))
         behind = bench.journal.commit()
         bench.faults.broken = True
         assert isinstance(await batch, OSError)
@@ -134,7 +134,7 @@ def test_a_batch_that_is_done_is_not_undone_by_a_later_failure() -> None:
     async def scenario(bench: Bench) -> None:
         undone: list[int] = []
         bench.append(0)
-        bench.journal.undo_on_failure(lambda: undone.append(0))
+        bench.journal.undo_on_failure((undone.append, 0))
         assert await bench.journal.commit() is None
         bench.faults.broken = True
         bench.append(1)

@@ -7,13 +7,16 @@ from penstock.gateway.kafka.memory cimport MemoryBudget
 from penstock.gateway.kafka.probe cimport KafkaProbe
 from penstock.kernels.frame_reader cimport FrameReader
 
+cdef long long _PRODUCE
+cdef long long _FETCH
+
 
 cdef class RequestPipeline:
     cdef public object _node
     cdef public MemoryBudget _memory
     cdef public KafkaProbe _probe
     cdef public object _options
-    cdef public object _clock
+    cdef public object _now
     cdef public object _loop
     cdef public object sasl
     cdef public FrameReader _reader
@@ -43,7 +46,9 @@ cdef class RequestPipeline:
 
     @cython.locals(now=double)
     cpdef buffer_updated(self, Py_ssize_t nbytes)
-    @cython.locals(now=double, freed=Py_ssize_t, memory=MemoryBudget, size=Py_ssize_t)
+    @cython.locals(
+        now=double, freed=Py_ssize_t, memory=MemoryBudget, size=Py_ssize_t, reply_size=Py_ssize_t, produce=PlainProduce, is_plain=bint
+    )
     cpdef finished(self, object call)
     @cython.locals(reader=FrameReader)
     cpdef _proceed(self)

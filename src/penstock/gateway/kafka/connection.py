@@ -31,6 +31,8 @@ WRITE_BYTES_MAX = 4 << 20  # of replies handed to the transport at a time
 JOIN_BYTES_MAX = 64 << 10  # small replies leave as one buffer
 BUFFER_IDLE_S = 10.0  # after so long without a request, the receive buffer is freed
 CONCURRENT = frozenset({keys.PRODUCE, keys.FETCH, keys.OFFSET_COMMIT})
+_PRODUCE = keys.PRODUCE
+_FETCH = keys.FETCH
 
 
 class RequestPipeline:
@@ -41,7 +43,7 @@ class RequestPipeline:
         self._memory = node.memory
         self._probe = node.probe
         self._options = node.options
-        self._clock = node.clock
+        self._now = node.clock.monotonic
         self._loop = asyncio.get_running_loop()
         self.sasl = node.sasl_exchange()
         frame_bytes_max = node.options.frame_bytes_max
@@ -106,7 +108,7 @@ class RequestPipeline:
             self.closed.set_result(None)
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.active_at = now = self._clock.monotonic()
+        self.active_at = now = self._now()
         if self._reader.received(nbytes):
             self._frame_since = now
         self._proceed()
@@ -124,7 +126,7 @@ class RequestPipeline:
 
     def resume_writing(self) -> None:
         self._is_writable = True
-        self.active_at = self._clock.monotonic()
+        self.active_at = self._now()
         self._release(self._unsent_bytes)
         self._unsent_bytes = 0
         self._flush()
@@ -155,15 +157,21 @@ class RequestPipeline:
 
     def finished(self, call: AnyCall) -> None:
         """Called by a request when it has its response."""
-        now = self._clock.monotonic()
-        if isinstance(call, PlainProduce) and not call.has_errors and call.span is None:
-            self._probe.produced(now - call.began)
+        now = self._now()
+        if isinstance(call, PlainProduce):
+            produce = call
+            if produce.has_errors or produce.span is not None:
+                self._probe.finished(produce, now)
+            else:
+                self._probe.produced(now - produce.began)
+            size, freed, is_plain = 0, produce.cost, not produce.must_close
         else:
             self._probe.finished(call, now)
+            size = call.size
+            freed, is_plain = call.cost - size, not (call.must_close or call.has_files)
         if self._is_closed:
             return
         self._running -= 1
-        freed = call.cost - call.size
         self._held_bytes -= freed
         memory = self._memory
         memory.used -= freed
@@ -172,11 +180,11 @@ class RequestPipeline:
         if self._flush_due:
             return
         is_alone = len(self._calls) == 1 and self._is_reading and self._is_writable
-        if is_alone and not (call.must_close or call.has_files or self._finishing or self._transport.is_closing()):
+        if is_alone and is_plain and not (self._finishing or self._transport.is_closing()):
             # No other response can go along with this one, and no request waits for it.
             self._calls.clear()
-            buffers, size = call.encode()
-            self._write(buffers, size, call.size, now)
+            buffers, reply_size = call.encode()
+            self._write(buffers, reply_size, size, now)
         else:
             self._flush_due = True
             self._loop.call_soon(self._flush_soon)
@@ -275,7 +283,7 @@ class RequestPipeline:
         self._frame_since = self.active_at
         cost = reader.end - reader.begin + SIZE_BYTES
         call: AnyCall
-        if reader.api_key == keys.PRODUCE and self.sasl is None:
+        if reader.api_key == _PRODUCE and self.sasl is None:
             produce = call = PlainProduce()
             produce.node = self._node
             produce.peer = self
@@ -286,7 +294,7 @@ class RequestPipeline:
                 reader.take(produce.has_views)
             else:
                 call = self._call(reader, cost)
-        elif reader.api_key == keys.FETCH and self.sasl is None:
+        elif reader.api_key == _FETCH and self.sasl is None:
             call = FetchCall()
             call.node = self._node
             call.peer = self
@@ -371,7 +379,7 @@ class RequestPipeline:
             buffers += reply
             size += reply_size
             counted += call.size
-        self._write(buffers, size, counted, self._clock.monotonic())
+        self._write(buffers, size, counted, self._now())
 
     def _write(self, buffers: list[Any], size: int, counted: int, now: float) -> None:
         """Passes responses of `size` bytes to the transport, of which `counted` bytes are held until they are sent."""
@@ -419,7 +427,7 @@ class RequestPipeline:
             self.abort(f"a reply cannot be sent: {error}")
 
     def _note_activity(self) -> None:
-        self.active_at = self._clock.monotonic()
+        self.active_at = self._now()
 
     def _release(self, size: int) -> None:
         self._held_bytes -= size
