@@ -10,6 +10,7 @@ import pytest
 from penstock.blob import Erasure, Status
 from penstock.blob.index import DiskIndex
 from penstock.blob.meta import KEEP, BarrierItem, FlagsItem
+from penstock.blob.record import record_size
 from penstock.blob.upkeep import Upkeep
 from penstock.blob.vdisk import VDisk
 from tests.sim_group import SimGroup, blob_at, run_group
@@ -39,8 +40,19 @@ def test_slices_end_what_one_sweep_would(seed: int, hard: bool) -> None:
             slices += 1
             assert slices < 100
         assert one.channels[CHANNEL].blobs == other.channels[CHANNEL].blobs
-        assert one.parts == other.parts
-        assert one.chunks[1].live == other.chunks[1].live
+        left = len(one.channels[CHANNEL].blobs)
+        assert (one.parts, other.parts) == (left, left)
+        assert (one.chunks[1].live, other.chunks[1].live) == (left * record_size(100), left * record_size(100))
+
+
+def test_a_blob_that_both_barriers_end_is_forgotten_once() -> None:
+    index = DiskIndex(0, 1, bool, lambda size: size)
+    for step in (1, 2):
+        index.add_part(blob_at(step, 100).pack_part(1), 1, step)
+    for hard in (False, True):
+        index.apply(BarrierItem(CHANNEL, hard, 1, 1, blob_at(1, 1).pack()[9:17], 0))
+    assert index.collect_garbage(CHANNEL)
+    assert (index.parts, index.chunks[1].live) == (1, record_size(100))
 
 
 def test_a_barrier_over_many_blobs_takes_several_turns_and_acts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
