@@ -45,7 +45,7 @@ from penstock.blob.status import Reply, Status
 from penstock.blob.topology import Erasure, VDiskId
 from penstock.blob.vector import Content, contiguous
 
-SWEEP_AT_ONCE = 1000  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
+SWEEP_AT_ONCE = 200  # blobs that a barrier has ended; more of them are forgotten in later turns of the loop
 
 
 _UNLEARNED = "has not yet learned the group's blocks and barriers from a quorum of the others"
