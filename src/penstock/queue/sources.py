@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.format_version import check_version
+from penstock.kernels.produce_frame import ProducedBatch
 from penstock.queue.batch import Batch
 from penstock.queue.errors import SequenceError, StaleEpochError
 
@@ -108,7 +109,7 @@ def producer_source(batch: Batch) -> SourceWrite | None:
     return tuple.__new__(SourceWrite, (name, batch.base_sequence, batch.producer_epoch, True))
 
 
-def is_producer_source(source: SourceWrite, batch: Batch) -> bool:
+def is_producer_source(source: SourceWrite, batch: Batch | ProducedBatch) -> bool:
     """Whether the header of a batch names this source."""
     return (
         source.contiguous

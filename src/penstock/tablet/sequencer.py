@@ -425,7 +425,7 @@ class Sequencer:
             dead += [blob for blob in flight.born if blob not in self._index.references]
             abandoned = (self._abandoned_blobs, self._abandoned_bytes)
             self._abandoned_blobs = self._abandoned_bytes = 0
-            self._on_settled(flight.born, dead, abandoned)
+            self._on_settled(list(flight.born), dead, abandoned)
         elif self.entries >= self.entries_due or self.bytes >= self.bytes_due:
             self._on_settled([], [], (0, 0))
         acknowledged: Acknowledgements = [(pending.outcome, results) for pending, results in flight.requests]
