@@ -104,6 +104,16 @@ def check_numbers(writer: Writer, bootstrap: str) -> int:
     return sum(map(len, acknowledged.values()))
 
 
+def leaders_told_by(address: str) -> str:
+    """The brokers and leaders that a node tells, for a test that has failed."""
+    try:
+        told = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(TOPIC, timeout=5)
+    except KafkaException as error:
+        return str(error)
+    leaders = {number: partition.leader for number, partition in told.topics[TOPIC].partitions.items()}
+    return f"broker {told.orig_broker_id} tells of brokers {sorted(told.brokers)} and leaders {leaders}"
+
+
 def _end(consumer: Consumer, partition: TopicPartition) -> int:
     """The end of a partition, once it is not being moved any more, which the client does not wait for by itself."""
     trouble: list[str] = []

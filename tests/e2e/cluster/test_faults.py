@@ -26,7 +26,7 @@ from statistics import median
 import pytest
 
 from tests.e2e.cluster.machines import Machines, running_machines
-from tests.e2e.cluster.numbers import Writer, check_numbers, write_more
+from tests.e2e.cluster.numbers import Writer, check_numbers, leaders_told_by, write_more
 from tests.e2e.cluster.running_cluster import RunningCluster, running_cluster, until
 from tests.e2e.cluster.small_disks import SmallDisk, small_disks
 
@@ -233,6 +233,19 @@ class Faults:
         self._machines.join()
 
 
+def _checked(cluster: RunningCluster, writer: Writer) -> int:
+    """As `check_numbers`; if that fails, the log shows what each node tells, and which partitions can be written to."""
+    try:
+        return check_numbers(writer, cluster.bootstrap)
+    except AssertionError:
+        before = {partition: len(told) for partition, told in writer.acknowledged.items()}
+        for number in (1, 2, 3):
+            log.error("n%d: %s", number, leaders_told_by(f"{cluster.host(number)}:{cluster.kafka_port(number)}"))
+        log.error("tablets: %s", cluster.api(cluster.active(), "/tablets"))
+        log.error("acknowledged meanwhile: %s", {at: len(told) - before[at] for at, told in writer.acknowledged.items()})
+        raise
+
+
 def run_rounds(
     directory: Path, rounds: Iterable[int], length_s: float, chosen: Callable[[Faults, int], list[str]], more: int
 ) -> Iterator[tuple[int, Pauses, int]]:
@@ -258,7 +271,7 @@ def run_rounds(
                 faults.mend()
                 pauses[name] = writer.longest_pause()
                 log.info("%6.2f s: %s", pauses[name], name)
-            acknowledged = check_numbers(writer, cluster.bootstrap)
+            acknowledged = _checked(cluster, writer)
             log.info("round %d: %d messages acknowledged, none lost or doubled", number, acknowledged)
             yield number, pauses, acknowledged
         writer.end()
