@@ -48,7 +48,7 @@ def refuse_secrets(options: Mapping[str, str]) -> None:
         secret = "valueRegistry with a password"
     if secret is not None:
         raise OptionError(
-            f"a table would show {secret} to all who can describe it; leave it out of OPTIONS and give it when the table is read: "
+            f"a table would show {secret} to all who describe it; leave it out of OPTIONS and give it when you read the table: "
             "spark.read.option(NAME, VALUE).table(TABLE)"
         )
 
