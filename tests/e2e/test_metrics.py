@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from penstock.kafka.protocol import keys
 from penstock.server.metrics import METRICS
+from tests.e2e.http.api_client import client_of
 from tests.e2e.kafka.raw_client import fetch_request, frame_of
 from tests.e2e.running_node import RunningNode, running_node
 from tests.e2e.stream.stream_client import StreamClient
@@ -161,6 +162,11 @@ def test_what_clients_write_and_read_is_counted(node: RunningNode) -> None:
     assert after.get("penstock_disk_written_bytes_total", vdisk="0") >= written
     assert after.get("penstock_storage_used_bytes") >= written
     assert after.get("penstock_process_cpu_seconds_total") > before.get("penstock_process_cpu_seconds_total")
+    # A look by the admin API, as the console does, is no consumption.
+    assert len(client_of(node).get("/topics/counted/messages", limit=50)["items"]) == 50
+    assert scrape(node).get("penstock_fetch_messages_total", topic="counted") == after.get(
+        "penstock_fetch_messages_total", topic="counted"
+    )
 
 
 def test_lag_is_told_by_consumer_and_topic(node: RunningNode) -> None:

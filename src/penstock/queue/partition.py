@@ -150,12 +150,19 @@ class Partition(PartitionState):
         return self._ends
 
     async def read(
-        self, offset: int, bytes_max: int, *, until: int | None = None, files: bool | None = False, at_least_one: bool = True
+        self,
+        offset: int,
+        bytes_max: int,
+        *,
+        until: int | None = None,
+        files: bool | None = False,
+        at_least_one: bool = True,
+        is_consumed: bool = True,
     ) -> ReadResult:
         """Batches from the one that holds `offset`: up to `bytes_max` bytes, with `at_least_one` the first in any case, and none
         that begins from `until` on. An offset before the start is taken as the start; at the end there is nothing yet. With
         `files`, what is not in memory comes as pieces of open files; with None, all that is in files, up to the first that is
-        not."""
+        not. Metrics do not count a read that is not `is_consumed`."""
         await self.tablet.confirm()
         offset = max(offset, self.start_offset)
         if offset > self.end_offset:
@@ -194,7 +201,8 @@ class Partition(PartitionState):
             offset = next_offset
             if parts and offset < run.next_offset and (isinstance(parts[-1], FilePiece) or size > bytes_max * NEARLY_ALL):
                 break  # the next batch is too large, or nearly so: another look is not worth it
-        self.probe.read(offset - begin, size)
+        if is_consumed:
+            self.probe.read(offset - begin, size)
         return ReadResult(tuple(buffers), size, offset, self.start_offset, end_offset, stable_offset)
 
     def read_at_hand(self, offset: int, bytes_max: int, until: int, at_least_one: bool) -> tuple[list[Buffer], int, int] | None:

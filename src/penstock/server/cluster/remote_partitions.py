@@ -109,7 +109,7 @@ class PartitionService:
     async def _serve_read(self, call: ServedCall) -> Parts:
         asked = msgspec.msgpack.decode(call.body or b"", type=ReadCall)
         partition = self._partition(asked.topic_id, asked.number)
-        read = await partition.read(asked.offset, asked.bytes_max, until=asked.until)
+        read = await partition.read(asked.offset, asked.bytes_max, until=asked.until, is_consumed=False)
         aborted = partition.aborted_between(asked.offset, read.next_offset)
         return (encode(ReadReply(read.next_offset, joined(read), aborted)),)
 
@@ -154,8 +154,8 @@ class RemotePartition:
         self.stable_offset = status.stable_offset
         self.max_timestamp = status.max_timestamp
 
-    async def read(self, offset: int, bytes_max: int, *, until: int | None = None) -> ReadResult:
-        """See Partition."""
+    async def read(self, offset: int, bytes_max: int, *, until: int | None = None, is_consumed: bool = True) -> ReadResult:
+        """See Partition. The other node counts none of these reads: they are of the console and the admin API."""
         call = ReadCall(self._topic_id, self.number, offset, bytes_max, until)
         reply = await self._partitions.call(self._node_id, PartitionMethod.READ, call, ReadReply)
         self._aborted = reply.aborted

@@ -105,7 +105,7 @@ class ReadablePartition(Protocol):
         """The latest timestamp of its messages."""
         ...
 
-    async def read(self, offset: int, bytes_max: int, *, until: int | None = None) -> ReadResult:
+    async def read(self, offset: int, bytes_max: int, *, until: int | None = None, is_consumed: bool = True) -> ReadResult:
         """Batches from an offset on."""
         ...
 
@@ -194,7 +194,7 @@ class PartitionScan:
 
     async def _forth(self, budget: Budget) -> None:
         if not self._batches:
-            read = await self.partition.read(self._looked_to, self._chunk_bytes, until=self.end)
+            read = await self.partition.read(self._looked_to, self._chunk_bytes, until=self.end, is_consumed=False)
             budget.spend(read.size)
             self._batches.extend(split_batches(joined(read)))
             self._batches_end = max(read.next_offset, self._looked_to + 1)
@@ -214,7 +214,7 @@ class PartitionScan:
         if begin >= end:
             self._looked_to = self.partition.start_offset
             return
-        read = await self.partition.read(begin, self._chunk_bytes, until=end)
+        read = await self.partition.read(begin, self._chunk_bytes, until=end, is_consumed=False)
         budget.spend(read.size)
         if read.next_offset < end and self._window > 1:
             self._window = max(self._window // 4, 1)

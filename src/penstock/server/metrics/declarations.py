@@ -99,7 +99,10 @@ PRODUCE_BYTES = Metric(
 )
 FETCH_READS = Metric("penstock_fetch_reads_total", _COUNTER, f"Reads of partitions. {_FLOW_DOC}", ("topic",))
 FETCH_MESSAGES = Metric(
-    "penstock_fetch_messages_total", _COUNTER, f"Messages that were read, counted by their offsets. {_FLOW_DOC}", ("topic",)
+    "penstock_fetch_messages_total",
+    _COUNTER,
+    f"Messages that clients read, counted by their offsets; looks by the admin API do not count. {_FLOW_DOC}",
+    ("topic",),
 )
 FETCH_BYTES = Metric("penstock_fetch_bytes_total", _COUNTER, f"Bytes that were read. {_FLOW_DOC}", ("topic",))
 TOPICS_HIDDEN = Metric(
