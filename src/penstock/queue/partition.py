@@ -169,8 +169,7 @@ class Partition(PartitionState):
             await self.tablet.confirm_now()  # a reader may start over because of it
             raise OffsetOutOfRangeError(f"offset {offset} is after the end of the partition, {self.end_offset}")
         buffers: list[Buffer | FilePiece] = []
-        size = tries = 0
-        begin, end_offset, stable_offset = offset, self.end_offset, self.stable_offset
+        begin, size, tries, end_offset, stable_offset = offset, 0, 0, self.end_offset, self.stable_offset
         limit = end_offset if until is None else min(until, end_offset)
         while offset < limit and (size < bytes_max or not buffers):
             if offset < self.start_offset:  # trimmed while this read was waiting
