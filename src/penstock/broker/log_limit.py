@@ -13,9 +13,9 @@ from penstock.tablet import KvTablet
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-ENTRIES_MAX = 10_000  # which take about half a second to replay
+ENTRIES_MAX = 20_000  # which take about a second to replay
 SHORTENED_MIN = 50  # a shorter log is not worth a snapshot
-SNAPSHOTS_AT_ONCE = 8  # of a run: they take some percent of a core at most
+SNAPSHOTS_AT_ONCE = 2  # of a run: each takes several syncs, for which writers of other tablets wait
 
 
 class LogLimit:
