@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.1
 POLL_S: Final = 1.0
 PAUSE_FACTOR: Final = 4.0
-MOVES_AT_ONCE: Final = 32
+MOVES_AT_ONCE: Final = 8
 TAKEOVERS_AT_ONCE: Final = 96
 PLACE_S: Final = 10.0
 

@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 TOLERANCE: Final = 0.1
 """Differences between nodes below this share of the mean are not worth a move."""
-BALANCED_AT_ONCE: Final = 8
-"""Balance is in no hurry, as a node is that waits to stop."""
 
 
 class NodeState(Enum):
@@ -157,7 +155,7 @@ def plan(
     moves += _drain(by_id, tablets, loads)
     is_calm = not takeovers and not moves and all(node.state is not NodeState.UNREACHED for node in nodes)
     if is_calm and not is_maintained:
-        moves += _balance(by_id, tablets, loads, min(moves_max, BALANCED_AT_ONCE))
+        moves += _balance(by_id, tablets, loads, moves_max)
     return Plan(tuple(takeovers), tuple(moves[:moves_max]), tuple(homeless))
 
 

@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 TABLETS_DESTINATION: Final = 4
 UNKNOWN_S: Final = 5.0  # how long an order waits for the catalog of this node to know its tablet
 LOOK_S: Final = 0.02
-STOP_S: Final = 1.0
 LOADS_TOLD: Final = 1000  # to other nodes: the order in which more tablets than these start matters little
 
 encode: Final = msgspec.msgpack.encode
@@ -94,7 +93,6 @@ class TabletService:
         self._coordination = coordination
         self._tablets = tablets
         self._loads = TabletLoads()
-        self._stopping: set[asyncio.Task[None]] = set()  # tablets that are released
         self.scrub = Scrub(tablets.storage)
         self._revision = 0  # of the leader key of the last leader that called
         self.broker: PartitionBroker | None = None
@@ -137,17 +135,12 @@ class TabletService:
         return [self._state_of(order.tablet_id) for order in orders]
 
     async def release(self, tablet_ids: Iterable[int]) -> list[int]:
-        """Stop tablets, all at about the same time. Returns those that are not hosted here any more: one that takes long to stop
-        does not keep the others."""
-        wanted = list(tablet_ids)
-        await asyncio.gather(*map(self._tablets.shorten_log, wanted))
-        stopping = {tablet_id: asyncio.create_task(self._tablets.release(tablet_id)) for tablet_id in wanted}
-        for task in stopping.values():
-            self._stopping.add(task)
-            task.add_done_callback(self._stopping.discard)
-        if stopping:
-            await asyncio.wait(stopping.values(), timeout=STOP_S if len(wanted) > 1 else None)
-        return [tablet_id for tablet_id, task in stopping.items() if task.done() and task.exception() is None]
+        """Stop tablets, all at about the same time: their logs are made short before. Returns those that are not hosted here any
+        more."""
+        released = list(tablet_ids)
+        await asyncio.gather(*map(self._tablets.shorten_log, released))
+        await asyncio.gather(*map(self._tablets.release, released))
+        return released
 
     def states(self) -> list[TabletState]:
         """All tablets that are hosted here, with their load since they were asked for last."""
