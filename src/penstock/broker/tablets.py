@@ -159,20 +159,15 @@ class Tablets:
         """Stop a tablet, if it runs here, so that another node can run it. While it still serves, its log is made short, so that
         it starts there soon."""
         hosted = self._hosted.get(tablet_id)
-        await self.shorten_log(tablet_id)
-        if hosted is not None and self._hosted.get(tablet_id) is hosted:
-            del self._hosted[tablet_id]
-            self._tell()
-            await self._stop(hosted)
-
-    async def shorten_log(self, tablet_id: int) -> None:
-        """Make the log of a tablet short, if it runs here, as far as that can be done now."""
-        hosted = self._hosted.get(tablet_id)
         if hosted is not None and hosted.tablet is not None and not hosted.tablet.stopped.is_set():
             try:
                 await hosted.tablet.tablet.shorten_log(HANDED_OVER_ENTRIES)
             except PenstockError as error:
                 log.info("tablet %d is handed over with a long log: %s", tablet_id, error)
+        if hosted is not None and self._hosted.get(tablet_id) is hosted:
+            del self._hosted[tablet_id]
+            self._tell()
+            await self._stop(hosted)
 
     def hosts(self, tablet_id: int) -> bool:
         """Whether a tablet runs here, or is to."""

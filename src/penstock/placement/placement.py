@@ -29,7 +29,6 @@ from penstock.placement.plan import (
     NodeView,
     TabletView,
     Takeover,
-    by_way,
     choose,
     move_trouble,
     plan,
@@ -177,7 +176,8 @@ class Placement:
         )
         self._homeless = decided.homeless
         await self._take_over(decided.takeovers, now)
-        self._begin(decided.moves)
+        for move in decided.moves:
+            self._begin(move)
         self._repair(await self._owners.read(), listed, now)
         await self._owners.free(lambda: [tablet.tablet_id for tablet in self._inventory.tablets()])
         existing = {tablet.tablet_id for tablet in listed}
@@ -286,36 +286,29 @@ class Placement:
             for node_id, orders in by_node.items():
                 self._host_later(node_id, orders)
 
-    def _begin(self, moves: Sequence[Move]) -> None:
-        """Hand tablets over, those that go the same way together."""
-        for alike in by_way(moves):
-            self._moving.update((move.tablet_id, move) for move in alike)
-            self._background.spawn(self._hand_over(alike), f"move-tablets-from-{alike[0].source}-to-{alike[0].target}")
+    def _begin(self, move: Move) -> None:
+        self._moving[move.tablet_id] = move
+        self._background.spawn(self._hand_over(move), f"move-tablet-{move.tablet_id}")
 
-    async def _hand_over(self, moves: Sequence[Move]) -> None:
-        """Let tablets stop where they run, then let the other node have them. Without an answer of the first they stay there."""
-        began = self._clock.monotonic()
-        (_, source, target, reason), wanted = moves[0], [move.tablet_id for move in moves]
+    async def _hand_over(self, move: Move) -> None:
+        """Let a tablet stop where it runs, then let the other node have it. Without an answer of the first it stays there. Each
+        tablet moves by itself: one that waited for others would be away for longer, and clients ask less and less often."""
+        tablet_id, began = move.tablet_id, self._clock.monotonic()
         try:
-            released = await self._hosting.release(source, wanted)
-            if len(released) < len(wanted):
-                log.warning("tablets %s stay on node %d, which has not released them", sorted({*wanted} - released), source)
-            if not released:
+            if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
+                log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
                 return
             stopped_at = self._clock.monotonic()
-            for tablet_id in released:
-                self.probe.note_move(tablet_id, reason, stopped_at)
-            await self._owners.assign(dict.fromkeys(sorted(released), target))
-            for tablet_id in released:
-                is_failing = reason is MoveReason.FAILING
-                self._tablet_health.given(tablet_id, target, self._clock.monotonic(), is_failing=is_failing)
-            await self._host(target, [HostOrder(tablet_id) for tablet_id in sorted(released)])
-            told = "tablets %s moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
+            self.probe.note_move(tablet_id, move.reason, stopped_at)
+            await self._owners.assign({tablet_id: move.target})
+            is_failing = move.reason is MoveReason.FAILING
+            self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
+            await self._host(move.target, [HostOrder(tablet_id)])
+            told = "tablet %d moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
             stopped_s, started_s = stopped_at - began, self._clock.monotonic() - stopped_at
-            log.info(told, sorted(released), source, target, reason.value, stopped_s, started_s)
+            log.info(told, tablet_id, move.source, move.target, move.reason.value, stopped_s, started_s)
         finally:
-            for tablet_id in wanted:
-                del self._moving[tablet_id]
+            del self._moving[tablet_id]
             self._woken.set()
 
     def _repair(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
@@ -450,7 +443,7 @@ class Placement:
             raise InvalidRequestError(trouble)
         source = None if owner is None or owner == node_id else self._nodes.get(owner)
         if source is not None and source.state is NodeState.ALIVE and not self._is_busy(tablet_id):
-            self._begin([Move(tablet_id, source.node_id, node_id, MoveReason.OPERATOR)])
+            self._begin(Move(tablet_id, source.node_id, node_id, MoveReason.OPERATOR))
         move, state = self._moving.get(tablet_id), self._hosting.state(node_id, tablet_id)
         if owner == node_id or (move is not None and move.target == node_id):
             await self._coordination.kept.keep(tablet_id, node_id)

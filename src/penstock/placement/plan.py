@@ -171,14 +171,6 @@ def choose(nodes: Sequence[NodeView], tablets: Sequence[TabletView], new: Sequen
     return chosen
 
 
-def by_way(moves: Iterable[Move]) -> list[list[Move]]:
-    """Moves that are made together: from the same node to the same other one, for one reason."""
-    ways: dict[tuple[int, int, MoveReason], list[Move]] = {}
-    for move in moves:
-        ways.setdefault(move[1:], []).append(move)
-    return list(ways.values())
-
-
 def move_trouble(tablet: TabletView, nodes: Mapping[int, NodeView], node_id: int) -> str:
     """Why a tablet cannot be moved to a node; empty if it can."""
     target = nodes.get(node_id)

@@ -135,11 +135,9 @@ class TabletService:
         return [self._state_of(order.tablet_id) for order in orders]
 
     async def release(self, tablet_ids: Iterable[int]) -> list[int]:
-        """Stop tablets, all at about the same time: their logs are made short before. Returns those that are not hosted here any
-        more."""
+        """Stop tablets; those that are not hosted here any more."""
         released = list(tablet_ids)
-        await asyncio.gather(*map(self._tablets.shorten_log, released))
-        await asyncio.gather(*map(self._tablets.release, released))
+        await asyncio.gather(*(self._tablets.release(tablet_id) for tablet_id in released))
         return released
 
     def states(self) -> list[TabletState]:
