@@ -84,7 +84,7 @@ class HookedStorage(TabletStorage):
     async def put_all(self, blobs: Sequence[tuple[BlobId, Content]], *, from_reserve: bool = False) -> list[Reply]:
         return await asyncio.gather(*(self.put(blob_id, data, from_reserve=from_reserve) for blob_id, data in blobs))
 
-    def submit(self, blobs: Sequence[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
+    def submit(self, blobs: list[tuple[BlobId, Content]], done: Submitted, *, from_reserve: bool = False) -> None:
         """As a running tablet writes, unless the test has something against it."""
         fates = {blob_id: self.fate(blob_id) for blob_id, _ in blobs}
         if all(fate is FINE for fate in fates.values()):
