@@ -235,10 +235,14 @@ def test_a_chart_tells_the_time_and_values_under_the_pointer(window: Window) -> 
     chart = page.get_by_role("region", name="Throughput")
     chart.locator("canvas").wait_for()
     assert chart.locator("time").count() == 0
-    plot = chart.locator(".u-over").bounding_box()
-    assert plot is not None
-    page.mouse.move(plot["x"] + plot["width"] - 3, plot["y"] + plot["height"] / 2)  # the newest points are at the right
-    chart.locator("time").wait_for()
+    # The chart is drawn anew when another line comes, so the pointer moves until it is noticed.
+    for step in range(60):
+        plot = chart.locator(".u-over").bounding_box()
+        if plot is not None:  # the newest points are at the right
+            page.mouse.move(plot["x"] + plot["width"] - 3 - step % 4, plot["y"] + plot["height"] / 2)
+        if chart.locator("time").count():
+            break
+        page.wait_for_timeout(250)
     assert re.fullmatch(r"\d\d:\d\d:\d\d", chart.locator("time").inner_text())
     assert "/s" in chart.locator(".chart-key").inner_text()
     window.picture("light-hover")
