@@ -235,8 +235,9 @@ def test_a_chart_tells_the_time_and_values_under_the_pointer(window: Window) -> 
     chart = page.get_by_role("region", name="Throughput")
     chart.locator("canvas").wait_for()
     assert chart.locator("time").count() == 0
-    # The chart is drawn anew when another line comes, so the pointer moves until it is noticed.
+    # What is above may still grow, and the chart is drawn again when a line is added: the pointer moves until it is noticed.
     for step in range(60):
+        chart.scroll_into_view_if_needed()
         plot = chart.locator(".u-over").bounding_box()
         if plot is not None:  # the newest points are at the right
             page.mouse.move(plot["x"] + plot["width"] - 3 - step % 4, plot["y"] + plot["height"] / 2)
