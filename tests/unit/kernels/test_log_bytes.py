@@ -65,3 +65,27 @@ def test_a_deleted_file_has_no_name(form: ModuleType, tmp_path: Path) -> None:
         assert not form.has_name(file.fileno())
     with pytest.raises(OSError, match="Bad file descriptor"):
         form.has_name(9999)
+
+
+@forms
+@given(st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 31) - 1), st.binary(max_size=20))
+def test_the_place_of_a_batch_is_set_in_its_first_bytes(
+    form: ModuleType, offset: int, length: int, epoch: int, rest: bytes
+) -> None:
+    batch = bytearray(16) + rest
+    form.set_place(batch, offset, length, epoch)
+    assert bytes(batch) == Struct(">qii").pack(offset, length, epoch) + rest
+
+
+@forms
+def test_a_batch_that_is_too_short_has_no_place(form: ModuleType) -> None:
+    with pytest.raises(IndexError):
+        form.set_place(bytearray(15), 0, 0, 0)
+
+
+@forms
+def test_a_larger_room_begins_with_the_same_bytes(form: ModuleType) -> None:
+    assert bytes(form.grown(bytearray(b"abcdef"), 4, 10)) == b"abcd" + bytes(6)
+    for size, capacity in ((7, 10), (4, 3), (-1, 10)):
+        with pytest.raises(IndexError):
+            form.grown(bytearray(b"abcdef"), size, capacity)
