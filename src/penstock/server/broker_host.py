@@ -129,19 +129,8 @@ class BrokerHost:
         self.observatory.drain()
         await self.closing.aclose()
 
-    def adopt_kafka(self, gateways: dict[str, KafkaGateway], broker: Broker, view: ClusterView) -> None:
-        """Serve the clients of listeners that are open already, since the node followed until now. Call it before those of the
-        broker are started."""
-        self.kafka_gateways = gateways
-        for gateway in gateways.values():
-            gateway.serve_by(broker, view, self._advertised_listeners)
-            self.closing.push_async_callback(gateway.stop)  # unless that is done before, with the other listeners
-
     async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
-        for gateway in self.kafka_gateways.values():
-            self.closing.push_async_callback(gateway.stop)
-            self.observatory.watch("kafka", gateway)
-        self.kafka_gateways = self.kafka_gateways or await listen_kafka(
+        self.kafka_gateways = await listen_kafka(
             self.config,
             self.layout,
             broker,

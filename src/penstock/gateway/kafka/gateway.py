@@ -81,10 +81,6 @@ class KafkaGateway:
         """Bytes of requests in flight and of responses not sent."""
         return self._node.memory.used
 
-    def serve_by(self, broker: PartitionBroker, view: ClusterView, other_listeners: OtherListeners | None = None) -> None:
-        """Has clients served by another broker of this node, whose role has changed. Their connections stay."""
-        self._node.serve_by(broker, view, other_listeners)
-
     async def serve_forwarded(self, request: ForwardedRequest) -> ForwardedReply:
         """Answers a request of a client of another node. ProtocolError if it is none that is forwarded."""
         return await serve_forwarded(self._node, request)
@@ -105,8 +101,7 @@ class KafkaGateway:
         self._sweeper = asyncio.create_task(self._sweep(), name="kafka-sweep")
 
     async def stop(self) -> None:
-        """Accepts nothing more, answers requests in flight within `drain_timeout_s`, and closes every connection. May be called
-        again."""
+        """Accepts nothing more, answers requests in flight within `drain_timeout_s`, and closes every connection."""
         if self._server is not None:
             self._server.close()
         try:

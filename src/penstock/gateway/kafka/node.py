@@ -42,9 +42,13 @@ class Node:
         listener: str = "kafka",
         other_listeners: OtherListeners | None = None,
     ) -> None:
-        self.node_id = node_id
-        self.serve_by(broker, view or AloneView(node_id), other_listeners)
+        self.view: ClusterView = view or AloneView(node_id)
         self.listener = listener  # its name, the same on every node
+        self.other_listeners = other_listeners or dict
+        self.broker = broker
+        # For requests that need the leading node: on any other they are forwarded.
+        self.coordinator = cast("Broker", broker)
+        self.node_id = node_id
         self.cluster_id = cluster_id
         self.host, self.port = address
         self.options = options
@@ -56,18 +60,10 @@ class Node:
         self.tasks: set[asyncio.Task[None]] = set()
         self.confirmations = broker.tablets.storage.confirmations  # None: no other node may take over
         self.waiting: set[asyncio.Task[None]] = set()  # forwarded requests that are answered when other clients have come
-        security = broker.options.security
-        self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
-
-    def serve_by(self, broker: PartitionBroker, view: ClusterView, other_listeners: OtherListeners | None) -> None:
-        """Has requests answered by this broker from now on."""
-        self.broker = broker
-        # For requests that need the leading node: on any other they are forwarded.
-        self.coordinator = cast("Broker", broker)
-        self.view = view
-        self.other_listeners = other_listeners or dict
         self.described = DescribedTopics()
         self.access = broker.access  # None: everyone may do everything
+        security = broker.options.security
+        self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
 
     def brokers(self) -> list[BrokerAddress]:
         """All nodes of the cluster, this one first."""

@@ -17,7 +17,6 @@ from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka import KafkaGateway
 from penstock.interconnect import Interconnect
 from penstock.placement import Answer, Placement
 from penstock.server.broker_host import BrokerHost, Listener, listen_kafka, listen_schemas
@@ -94,8 +93,6 @@ class ClusterMember:
         self.kafka.start()
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
-        self._gateways: dict[str, KafkaGateway] = {}  # listeners for Kafka clients, while this node follows
-        self._gateways_closing = AsyncExitStack()
         self._checking = asyncio.create_task(self._check_disks(), name="check-disks")
 
     def _new_registry(self) -> SchemaRegistry:
@@ -179,13 +176,8 @@ class ClusterMember:
                 asyncio.create_task(rooms.poll(), name="group-rooms"),
             ]
             host.closing.push_async_callback(_cancel, tasks)
-            host.view = self.kafka.begin_leading(placement.move)
-            # Clients of this node keep their connections: only the partitions of the node before it are away.
-            gateways, self._gateways = self._gateways, {}
-            if gateways:
-                host.adopt_kafka(gateways, host.broker, host.view)
-                self._gateways_closing = AsyncExitStack()
             await self.stop_following()
+            host.view = self.kafka.begin_leading(placement.move)
 
         await host.start(
             self._storage, options, self._random, swap, tablets=self.tablets, led_nodes=led_nodes, registry=self.registry
@@ -213,8 +205,6 @@ class ClusterMember:
         if following is not None:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        gateways_closing, self._gateways_closing, self._gateways = self._gateways_closing, AsyncExitStack(), {}
-        await gateways_closing.aclose()
         follower, self._follower = self._follower, AsyncExitStack()
         await follower.aclose()
 
@@ -271,7 +261,7 @@ class ClusterMember:
                     broker,
                     tls=tls,
                     observatory=observatory,
-                    closing=self._gateways_closing,
+                    closing=closing,
                     view=self.kafka.begin_following(),
                 )
             except PenstockError as error:
@@ -281,7 +271,6 @@ class ClusterMember:
             break
         if port is not None:
             self.listeners["schema_registry"] = Listener(self._config.host, port)
-        self._gateways = gateways
         for name, gateway in gateways.items():
             self.listeners[name] = Listener(self._config.host, gateway.port)
             closing.callback(observatory.unwatch, gateway)
