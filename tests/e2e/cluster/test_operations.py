@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from penstock.server.cluster.directory import MARK_NAME
+from penstock.server.json_file import read_fields
 from tests.e2e.cluster.running_cluster import NAME, RunningCluster, running_cluster, until
 from tests.e2e.running_node import penstock
 
@@ -85,7 +87,16 @@ def recover_etcd_of_running_nodes(cluster: RunningCluster) -> None:
     assert "for the 1. time" in cluster.ok("cluster", "recover", *files)
     for number in cluster.nodes:
         cluster.wait_ready(number)
+    until("all know that etcd was rebuilt", lambda: {recoveries_seen(cluster, number) for number in cluster.nodes} == {1})
     cluster.use("produce", "t", "third")
+
+
+def recoveries_seen(cluster: RunningCluster, number: int) -> int:
+    """How often etcd was rebuilt, as a node keeps it on its disk."""
+    kept = read_fields(cluster.directory / f"n{number}" / MARK_NAME, {"recoveries": int})
+    assert kept is not None
+    times: int = kept["recoveries"]
+    return times
 
 
 def test_nodes_disks_machines_and_etcd_are_replaced(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_show_lists_members_and_the_leader(etcd: EtcdCluster, run: Command) -> N
 
 def test_wrong_options_and_an_etcd_that_is_away_are_told(run: Command) -> None:
     for argv, code, text in (
-        (("init", "--name", "c"), 2, "--etcd http://HOST:2379, or PENSTOCK_ETCD"),
+        (("init", "--name", "c"), 2, "give --etcd http://HOST:2379, or set PENSTOCK_ETCD"),
         (("init", "--name", "a/b", "--etcd", "http://127.0.0.1:1"), 2, "cannot be the name of a cluster"),
         (("init", "--name", "c", "--etcd", "127.0.0.1:1"), 2, "addresses of the form http://host:port"),
         (("init", "--name", "c", "--etcd", "http://127.0.0.1:1", "--etcd-user", "u"), 2, "needs a password"),
