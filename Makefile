@@ -8,8 +8,8 @@ ARGS ?=
 # How many seeds `make sim` runs, or the one it replays.
 SEEDS ?= 1000
 SEED ?=
-# How many tests run at a time; many of them wait for processes, so two more than small machines have cores.
-WORKERS ?= 4
+# How many tests run at a time; many of them wait for processes, so one more than small machines have cores.
+WORKERS ?= 3
 # How long `make soak` loads the node.
 SOAK_S ?= 600
 # The layers that `make coverage` reports on.
