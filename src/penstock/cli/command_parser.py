@@ -31,8 +31,11 @@ class CommandParser(argparse.ArgumentParser):
         if message.startswith(_UNKNOWN) and unknown.startswith("--"):
             from difflib import get_close_matches
 
-            close = get_close_matches(unknown, set(_long_options(self)), n=1)
+            options = set(_long_options(self))
+            close = get_close_matches(unknown, options, n=1)
             message = f"there is no option {unknown}" + (f"; did you mean {close[0]}?" if close else "")
+            if unknown in options:  # of another subcommand
+                message = f"this subcommand has no option {unknown}; its --help lists those it has"
         if choice := _INVALID_CHOICE.search(message):
             from difflib import get_close_matches
 

@@ -58,6 +58,7 @@ def test_no_color_turns_colours_off(variable: str, monkeypatch: pytest.MonkeyPat
         (["topic", "create", "t", "--config", "retention.ms=3dd"], "'3dd' is not a duration such as 90s, 15m or 7d"),
         (["topic", "alter", "t", "--set", "retention.bytes=10GX"], "'10GX' is not a size such as 512KiB"),
         (["topic", "list", "--qqq"], "there is no option --qqq\n"),
+        (["topic", "alter", "t", "--config", "a=b"], "this subcommand has no option --config; its --help lists those it has"),
         (["topic", "list", "more"], "unrecognized arguments: more"),
     ],
 )
