@@ -19,7 +19,7 @@ from penstock.blob import BlobId, Erasure, LocalGroup, Status
 from tests.e2e.blob_writer import CHANNEL, TABLET, data_of, group_life
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 8
+KILLS = 5
 PROMISES_MAX = 300  # lines said in one life: counted, not timed, so that a slow machine tests as much
 JITTER_S = 0.02
 WIPED = frozenset((2, 5))

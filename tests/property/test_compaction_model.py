@@ -263,5 +263,5 @@ class CompactionMachine(RuleBasedStateMachine):
 def test_the_compacted_partition_answers_as_the_model_does() -> None:
     run_state_machine_as_test(
         CompactionMachine,
-        settings=settings(max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False),
+        settings=settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False),
     )

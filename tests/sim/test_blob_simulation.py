@@ -8,7 +8,7 @@ from penstock.blob import Erasure
 from penstock.testing.simulate_blob import run_seed
 
 # `make sim` runs as many as wanted.
-SEEDS = {Erasure.NONE: range(6), Erasure.BLOCK_4_2: range(3), Erasure.MIRROR_3_DC: range(3), Erasure.MIRROR_3: range(3)}
+SEEDS = {Erasure.NONE: range(4), Erasure.BLOCK_4_2: range(2), Erasure.MIRROR_3_DC: range(2), Erasure.MIRROR_3: range(2)}
 
 
 @pytest.mark.slow
