@@ -362,6 +362,7 @@ class Broker(PartitionBroker):
             exports=self._exports,
             is_leader=lambda: tablet.serves,
             leased_from=self.leases.needed_from,
+            changes=lambda: self.tablets.changes,
             clock=self.clock,
             ages=self.ages,
         )

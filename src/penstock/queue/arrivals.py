@@ -28,11 +28,11 @@ class Arrivals:
         self._clock = clock
         self.waiting: set[Waiter] = set()
 
-    def watch(self, waiter: asyncio.Future[None]) -> None:
+    def watch(self, waiter: Waiter) -> None:
         """Complete `waiter` when something is written next."""
         self.waiting.add(waiter)
 
-    def unwatch(self, waiter: asyncio.Future[None]) -> None:
+    def unwatch(self, waiter: Waiter) -> None:
         """Stop watching for `waiter`."""
         self.waiting.discard(waiter)
 

@@ -1,6 +1,6 @@
 """The Queue Agent: rates, statuses, automatic trimming and exports of queues (seed 002)."""
 
-from penstock.broker.queue_agent.agent import AGENT_INTERVAL_S, QueueAgent
+from penstock.broker.queue_agent.agent import QueueAgent
 from penstock.broker.queue_agent.export_config import InvalidExportError, exports_of
 from penstock.broker.queue_agent.export_progress import DESTINATION, PROGRESS
 from penstock.broker.queue_agent.exporter import EXPORTS, Exporter
@@ -10,7 +10,6 @@ from penstock.broker.queue_agent.statuses import Status, StatusError, cell_id, s
 from penstock.broker.queue_agent.trimming import TrimConfig
 
 __all__ = [
-    "AGENT_INTERVAL_S",
     "DESTINATION",
     "EXPIRATION",
     "EXPORTS",

@@ -1,4 +1,4 @@
-"""The Queue Agent of a node: about once a second it updates the rates of every queue and consumer, and trims queues.
+"""The Queue Agent of a node: about once a second it updates the rates of queues and consumers, and trims queues.
 
 It reads counters that are in memory, so a pass is short and never in the way of a write; what other clusters have to be asked is
 asked at once for all of them, with a deadline, and one that does not answer counts as in error.
@@ -10,7 +10,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -36,6 +35,7 @@ from penstock.broker.queue_agent.statuses import (
     tablet_id,
 )
 from penstock.broker.queue_agent.trimmer import Trimmer
+from penstock.broker.queue_agent.write_rates import INTERVAL_S, PartitionOf, RowRates, WriteRates
 from penstock.broker.registrations import Ref, Registration, Registrations
 from penstock.broker.topic import Topic
 from penstock.broker.weights import Weights, batch_at, weight_before
@@ -45,27 +45,6 @@ from penstock.core.record_format import MAX_MS
 from penstock.queue import Partition, count_messages, offset_of_last
 
 log = logging.getLogger(__name__)
-
-AGENT_INTERVAL_S = 1.0
-AT_ONCE = 500  # partitions looked at before others are served
-RESTING_AT_ONCE = 2000  # idle partitions that one pass looks at
-
-PartitionOf = Callable[[Topic, int], Partition]
-
-
-class _Watch(NamedTuple):
-    """Rates of one partition: of its rows, and of their weight."""
-
-    rows: Rate
-    weight: Rate
-
-    @property
-    def is_resting(self) -> bool:
-        """Whether it was idle for some minutes."""
-        return self.rows.is_still and self.weight.is_still
-
-    def shown(self) -> tuple[dict[str, float], dict[str, float]]:
-        return self.rows.shown(), self.weight.shown()
 
 
 class _ReadAmount(NamedTuple):
@@ -92,6 +71,7 @@ class QueueAgent:
         exports: StaticExports,
         is_leader: Callable[[], bool],
         leased_from: Callable[[TopicPartition], int | None],
+        changes: Callable[[], int],
         clock: Clock,
         ages: Clock,
     ) -> None:
@@ -106,11 +86,10 @@ class QueueAgent:
         self._is_leader = is_leader
         self._clock = clock
         self._host = socket.gethostname()
-        self._writes: dict[tuple[UUID, int], _Watch] = {}
-        self._reads: dict[tuple[Ref, Ref, int], _Watch] = {}
+        self._writes = WriteRates(namespace.topics, partition_of, weights, changes)
+        self._reads: dict[tuple[Ref, Ref, int], RowRates] = {}
         self._read_amounts: dict[tuple[Ref, Ref, int], _ReadAmount] = {}
         self._alerts: dict[UUID, dict[str, str]] = {}
-        self._turn = 0
         self._trimmer = Trimmer(
             cluster,
             namespace=namespace,
@@ -125,7 +104,7 @@ class QueueAgent:
     async def run(self) -> None:
         """Run passes until cancelled."""
         while True:
-            await asyncio.sleep(AGENT_INTERVAL_S)
+            await asyncio.sleep(INTERVAL_S)
             if not self._is_leader():
                 continue
             try:
@@ -138,7 +117,7 @@ class QueueAgent:
         self._weights.sweep()
         await self._trimmer.ask_remote()
         now_s = self._clock.monotonic()
-        await self._note_all_writes(now_s)
+        await self._writes.update(now_s)
         exporting = await self._tend_queues()
         for registration in self._registrations:
             await self._note_reads(now_s, registration)
@@ -162,7 +141,8 @@ class QueueAgent:
     def queue_status(self, node: Node, *, has_timestamp: bool, has_weight: bool) -> Status:
         """`@queue_status`."""
         topic = self._namespace.topic(node)
-        shown = [self._rates(self._writes, (topic.id, number)) for number in range(topic.partitions)]
+        now_s = self._clock.monotonic()
+        shown = [self._writes.of(topic, number, now_s).shown() for number in range(topic.partitions)]
         status: Status = {
             "write_row_count_rate": summed([rows for rows, _ in shown]),
             "write_data_weight_rate": summed([weight for _, weight in shown]),
@@ -197,7 +177,7 @@ class QueueAgent:
             except PenstockError as trouble:
                 shown.append(StatusError(GENERIC_CODE, str(trouble), {}).shown(now_ms, self._host))
                 continue
-            rates = self._rates(self._writes, (topic.id, number))
+            rates = self._writes.of(topic, number, self._clock.monotonic()).shown()
             shown.append(partition_shown(state, rates, now_ms=now_ms, cell=cell_id(self.cluster), host=self._host))
         return shown
 
@@ -216,7 +196,7 @@ class QueueAgent:
             except PenstockError as trouble:
                 queues[str(registration.queue)] = StatusError(GENERIC_CODE, str(trouble), {}).shown(self._now_ms(), self._host)
                 continue
-            rates = [self._rates(self._reads, (own, registration.queue, number)) for number in range(count)]
+            rates = [self._read_rates((own, registration.queue, number)) for number in range(count)]
             queues[str(registration.queue)] = {
                 "read_row_count_rate": summed([rows for rows, _ in rates]),
                 "read_data_weight_rate": summed([weight for _, weight in rates]),
@@ -242,28 +222,6 @@ class QueueAgent:
 
     # What is done in a pass.
 
-    async def _note_all_writes(self, now_s: float) -> None:
-        """Update the write rates of every partition. With very many partitions, idle ones are sampled in turns to save CPU."""
-        topics = self._namespace.topics()
-        resting = sum(watch.is_resting for watch in self._writes.values())
-        turns = resting // RESTING_AT_ONCE + 1
-        self._turn = (self._turn + 1) % turns
-        looked_at = 0
-        for at, topic in enumerate(topics):
-            for number in range(topic.partitions):
-                watch = self._writes.get((topic.id, number))
-                if watch is not None and watch.is_resting and at % turns != self._turn:
-                    continue
-                with suppress(PenstockError):  # it is not served here now
-                    self._note_writes(now_s, topic, self._partition_of(topic, number))
-                looked_at += 1
-                if looked_at % AT_ONCE == 0:
-                    await asyncio.sleep(0)
-        if self._turn == 0:
-            there = {topic.id for topic in topics}
-            for gone in [key for key in self._writes if key[0] not in there]:
-                del self._writes[gone]
-
     async def _tend_queues(self) -> list[Node]:
         """Trim and export the queues with such attributes. Returns those with exports."""
         exporting: list[Node] = []
@@ -287,15 +245,6 @@ class QueueAgent:
 
     # What is known.
 
-    def _note_writes(self, now_s: float, topic: Topic, partition: Partition) -> None:
-        watch = self._writes.get((topic.id, partition.number))
-        if watch is None:
-            watch = self._writes[topic.id, partition.number] = _Watch(Rate(), Rate())
-            for rate in watch:  # what is counted begins at zero, so nothing written before this first look is missed
-                rate.update(now_s - AGENT_INTERVAL_S, 0)
-        watch.rows.update(now_s, partition.written)
-        watch.weight.update(now_s, self._weights.added(partition))
-
     async def _note_reads(self, now_s: float, registration: Registration) -> None:
         consumer, queue = registration.consumer, registration.queue
         if consumer.cluster != self.cluster:
@@ -307,7 +256,7 @@ class QueueAgent:
         for partition, position in self._consumers.positions(consumer_name(node)).items():
             if partition.topic_id == topic_id:
                 key = (consumer, queue, partition.partition)
-                watch = self._reads.setdefault(key, _Watch(Rate(), Rate()))
+                watch = self._reads.setdefault(key, RowRates(Rate(), Rate()))
                 amount = await self._read_amount(key, position.offset)
                 if amount is not None:
                     watch.rows.update(now_s, amount.rows)
@@ -355,9 +304,8 @@ class QueueAgent:
         node = self._namespace.find(queue.path)
         return None if node is None else node.topic_id
 
-    def _rates(self, watches: dict[Any, _Watch], key: object) -> tuple[dict[str, float], dict[str, float]]:
-        watch = watches.get(key) or _Watch(Rate(), Rate())
-        return watch.shown()
+    def _read_rates(self, key: tuple[Ref, Ref, int]) -> tuple[dict[str, float], dict[str, float]]:
+        return (self._reads.get(key) or RowRates(Rate(), Rate())).shown()
 
     async def _state(self, partition: Partition) -> PartitionState:
         weight = await self._weights.load(partition) if partition.end_offset else None
@@ -388,7 +336,7 @@ class QueueAgent:
                 continue
             position = positions.get(TopicPartition(topic_id, number), Position(0))
             progress = await self._read_progress(queue, number, position)
-            rates = self._rates(self._reads, (own, queue, number))
+            rates = self._read_rates((own, queue, number))
             shown.append(reading_shown(progress, state, rates, now_ms=self._now_ms()))
         return shown
 

@@ -36,6 +36,11 @@ class Rate:
                 self._averages[at] = self._averages[at] * fade + self._current * (1 - fade)
         self._count, self._last_s = count, now_s
 
+    def fade(self, now_s: float) -> None:
+        """Update without growth."""
+        if self._count is not None:
+            self.update(now_s, self._count)
+
     @property
     def is_still(self) -> bool:
         """Whether there was no growth for some minutes, so that only the long averages still decay."""
