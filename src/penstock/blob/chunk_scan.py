@@ -1,7 +1,8 @@
-"""Scans a chunk from front to back, skipping what is damaged in it."""
+"""Scans a chunk from front to back: whether all of it is sound, or its records one by one, skipping what is damaged."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -17,8 +18,11 @@ from penstock.blob.record import (
     mended_header,
     table_size,
 )
+from penstock.kernels.sound_records import sound_to
 
 WINDOW_BYTES = 4 << 20
+CHECKED_BYTES = 256 << 10  # at once: the loop is held for the time that their checksums take
+RECORDS_AT_ONCE = 100
 
 
 class ScannedRecord(NamedTuple):
@@ -63,6 +67,34 @@ class _Window:
         return self._view[offset - self._begin : max(offset, end) - self._begin]
 
 
+async def is_sound(disk: Disk, number: int, size: int) -> bool:
+    """Whether a chunk is sound records from front to back. Others have their turns meanwhile."""
+    window = _Window(disk, chunk_name(number), size)
+    at = 0
+    while at < size:
+        data = bytes(await window.read(at, min(CHECKED_BYTES, size - at)))
+        checked = sound_to(data, number, at)
+        if not checked:
+            # A record with a table, or one that is longer than this, or damaged.
+            record = await _record_at(window, number, at)
+            if record is None or not record.sound:
+                return False
+            checked = record.header.size
+        at += checked
+        await asyncio.sleep(0)
+    return True
+
+
+async def scan_slowly(disk: Disk, number: int, size: int) -> AsyncIterator[ScannedRecord | Gap]:
+    """As `scan_chunk` from the start, with turns for others between some records."""
+    count = 0
+    async for item in scan_chunk(disk, number, size):
+        yield item
+        count += 1
+        if count % RECORDS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
 async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> AsyncIterator[ScannedRecord | Gap]:
     """Records and gaps of a chunk in order of their places, from `start`, which must be where a record begins."""
     window = _Window(disk, chunk_name(number), size)
@@ -83,13 +115,21 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
                 return
             at = next_record
             continue
-        table_bytes = table_size(header.length)
-        raw = window.at_hand(at + HEADER_SIZE, table_bytes + header.length)
-        if raw is None:
-            raw = await window.read(at + HEADER_SIZE, table_bytes + header.length)
-        body = raw[table_bytes:]
-        yield ScannedRecord(header, body, body_is_sound(header, raw[:table_bytes], body))
+        raw = window.at_hand(at + HEADER_SIZE, header.size - HEADER_SIZE)
+        yield _scanned(header, await window.read(at + HEADER_SIZE, header.size - HEADER_SIZE) if raw is None else raw)
         at += header.size
+
+
+async def _record_at(window: _Window, number: int, at: int) -> ScannedRecord | None:
+    """The record that begins here; None if there is none."""
+    header = decode_header(await window.read(at, HEADER_SIZE), number, at)
+    return None if header is None else _scanned(header, await window.read(at + HEADER_SIZE, header.size - HEADER_SIZE))
+
+
+def _scanned(header: Header, raw: memoryview) -> ScannedRecord:
+    """A record, by its header and what follows it."""
+    table_bytes = table_size(header.length)
+    return ScannedRecord(header, raw[table_bytes:], body_is_sound(header, raw[:table_bytes], raw[table_bytes:]))
 
 
 async def _mended(window: _Window, number: int, at: int) -> ScannedRecord | None:

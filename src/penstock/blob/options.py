@@ -24,5 +24,5 @@ class GroupOptions:
     vdisk: VDiskOptions = field(default_factory=VDiskOptions)
     sync_interval: float | None = 1.0
     replication_interval: float = 60.0
-    scrub_interval: float | None = 10.0  # between two chunks
+    scrub_interval: float | None = 60.0  # between two chunks
     refill_share: float = 0.3  # of the time that refills may take while others use the group; 1 does not throttle them

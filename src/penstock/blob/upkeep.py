@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of, size_part_of
 from penstock.blob.checkpoint import checkpoint_name, encode_checkpoint, end_frame
-from penstock.blob.chunk_scan import Gap, ScannedRecord, scan_chunk
+from penstock.blob.chunk_scan import Gap, ScannedRecord, is_sound, scan_slowly
 from penstock.blob.index import ChunkUse
 from penstock.blob.journal import Position, chunk_name
 from penstock.blob.meta import DiskState
@@ -256,7 +256,7 @@ class Upkeep:
         seen: set[int] = set()
         waiting = gaps = 0
         failures = vdisk.journal.failures
-        async for item in scan_chunk(vdisk.disk, number, use.size):
+        async for item in scan_slowly(vdisk.disk, number, use.size):
             if isinstance(item, Gap):
                 gaps += 1
                 continue
@@ -290,7 +290,9 @@ class Upkeep:
         seen: set[int] = set()
         damaged = gaps = 0
         try:
-            async for item in scan_chunk(self._vdisk.disk, number, size):
+            if await is_sound(self._vdisk.disk, number, size):
+                return 0
+            async for item in scan_slowly(self._vdisk.disk, number, size):
                 if isinstance(item, Gap):
                     gaps += 1
                     continue

@@ -54,6 +54,11 @@ def put_zigzag(out: memoryview, at: int, number: int) -> int:
     return put_varint(out, at, number << 1 ^ number >> 63)
 
 
+def unsigned_at(data: bytes, at: int, size: int) -> int:
+    """The number without a sign of so many bytes that begins here."""
+    return int.from_bytes(data[at : at + size], "big")
+
+
 def signed_at(data: bytearray, at: int, size: int) -> int:
     """The signed number of so many bytes that begins here."""
     return int.from_bytes(data[at : at + size], "big", signed=True)

@@ -2,6 +2,7 @@
 # the package, which computes several streams at once.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 
 cdef extern from *:
@@ -55,3 +56,8 @@ cdef inline unsigned int crc_of(object data, Py_ssize_t start, unsigned int crc)
 cdef inline unsigned int crc_at(bytearray data, Py_ssize_t start, Py_ssize_t end) noexcept:
     """The checksum of some of the bytes of a buffer."""
     return penstock_crc32c(0, <const unsigned char *>PyByteArray_AS_STRING(data) + start, end - start)
+
+
+cdef inline unsigned int crc_of_part(bytes data, Py_ssize_t start, Py_ssize_t end) noexcept:
+    """The same, of bytes that do not change."""
+    return penstock_crc32c(0, <const unsigned char *>PyBytes_AS_STRING(data) + start, end - start)

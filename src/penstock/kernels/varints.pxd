@@ -46,6 +46,15 @@ cdef inline Py_ssize_t put_zigzag(unsigned char[::1] out, Py_ssize_t at, long lo
     return put_varint(out, at, (<unsigned long long>number << 1) ^ <unsigned long long>(number >> 63))
 
 
+cdef inline long long unsigned_at(bytes data, Py_ssize_t at, Py_ssize_t size) noexcept:
+    cdef const unsigned char *source = <const unsigned char *>PyBytes_AS_STRING(data) + at
+    cdef long long value = 0
+    cdef Py_ssize_t place
+    for place in range(size):
+        value = value << 8 | source[place]
+    return value
+
+
 cdef inline long long signed_at(bytearray data, Py_ssize_t at, Py_ssize_t size) noexcept:
     cdef const unsigned char *source = <const unsigned char *>PyByteArray_AS_STRING(data) + at
     cdef long long value = <signed char>source[0]

@@ -1,0 +1,5 @@
+from typing import Final
+
+COMPILED: Final[bool]
+
+def sound_to(data: bytes, chunk: int, offset: int) -> int: ...
