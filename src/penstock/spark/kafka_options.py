@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from penstock.kafka.client import Address, AddressError, ClientOptions, ClientSecurity, SettingNames, parse_addresses
+from penstock.kafka.client import (
+    Address,
+    AddressError,
+    BlockingClient,
+    ClientOptions,
+    ClientSecurity,
+    SettingNames,
+    parse_addresses,
+)
 from penstock.kafka.scram import DIGESTS
 from penstock.spark.errors import OptionError
 
+FIRST_NODE_TIMEOUT_S: Final = 15.0
 USED: Final = frozenset(
     {
         "kafka.bootstrap.servers",
@@ -96,6 +106,11 @@ def client_options(options: Mapping[str, str]) -> ClientOptions:
         security=_security(options),
         names=_NAMES,
     )
+
+
+def planning_client(options: ClientOptions) -> BlockingClient:
+    """A client for the driver, which fails soon if no broker can be reached at all; one that restarts is waited for."""
+    return BlockingClient(replace(options, first_node_timeout_s=FIRST_NODE_TIMEOUT_S))
 
 
 def _addresses(text: str) -> tuple[Address, ...]:

@@ -25,6 +25,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from penstock.core.errors import PenstockError
 from penstock.kafka.client import BlockingClient, OpenTransaction
 from penstock.spark.commit_record import CommitRecord
+from penstock.spark.kafka_options import planning_client
 from penstock.spark.task_transaction import task_transaction
 from penstock.spark.write_options import AT_LEAST_ONCE, EXACTLY_ONCE, WriteOptions
 
@@ -151,7 +152,7 @@ def _settle_guarantee(options: WriteOptions) -> WriteOptions:
     once, which is said."""
     if options.guarantee == AT_LEAST_ONCE:
         return options
-    with closing(BlockingClient(options.client)) as client:
+    with closing(planning_client(options.client)) as client:
         if client.commits_together():
             return options
     _log.warning(

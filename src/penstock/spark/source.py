@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,6 +26,7 @@ from penstock.core.errors import PenstockError
 from penstock.kafka.client import EARLIEST, LATEST, BlockingClient, TopicPartition
 from penstock.spark.columns import Layout, default_schema, layout
 from penstock.spark.errors import OptionError
+from penstock.spark.kafka_options import planning_client
 from penstock.spark.leases import LeaseKeeper, is_late
 from penstock.spark.options import ReadMode, ReadOptions, read_options
 from penstock.spark.plain_errors import plain_errors
@@ -43,8 +44,6 @@ from penstock.spark.releases import (
 from penstock.spark.table_options import column_comment, created_table_options, stored_options
 from penstock.spark.value_formats import value_format, value_type_of
 from penstock.spark.write_options import WriteOptions, write_options
-
-FIRST_NODE_TIMEOUT_S: Final = 15.0
 
 
 class PenstockDataSource(DataSource):
@@ -115,7 +114,7 @@ class PenstockReader(DataSourceReader):
         self.bounds = ScanBounds()
 
     def partitions(self) -> list[InputPartition]:
-        with plain_errors(self._options.client), closing(_planning_client(self._options)) as client:
+        with plain_errors(self._options.client), closing(planning_client(self._options.client)) as client:
             return [InputPartition([offset_range]) for offset_range in Planner(self._options, client).plan_scan(self.bounds)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -229,7 +228,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planner(self) -> Planner:
         if self._open_planner is None:
-            self._client = _planning_client(self._options)
+            self._client = planning_client(self._options.client)
             self._open_planner = Planner(self._options, self._client)
         return self._open_planner
 
@@ -299,8 +298,3 @@ def _refuse_limits(options: ReadOptions) -> None:
         raise OptionError(
             "maxOffsetsPerTrigger and minOffsetsPerTrigger need Spark 4.2 or newer: 4.1 has a Python source read all that is new"
         )
-
-
-def _planning_client(options: ReadOptions) -> BlockingClient:
-    """A client that gives up soon where no broker is there at all; one that restarts is waited for."""
-    return BlockingClient(replace(options.client, first_node_timeout_s=FIRST_NODE_TIMEOUT_S))

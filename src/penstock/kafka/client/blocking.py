@@ -30,7 +30,7 @@ class BlockingConnection:
     @classmethod
     def open(cls, address: Address, options: ClientOptions) -> BlockingConnection:
         """Connect, agree on versions and sign in."""
-        return cls(finish(Connection.open(address, options, BlockingNetwork())))
+        return cls(finish(Connection.open(address, options, BlockingNetwork(), options.request_timeout_s)))
 
     def call(
         self,

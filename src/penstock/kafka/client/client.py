@@ -85,13 +85,19 @@ class KafkaClient:
         """Return the connection to one node, opened if there is none."""
         connection = self._connections.get(address)
         if connection is None:
-            connection = await Connection.open(address, self.options, self.network)
+            connection = await Connection.open(address, self.options, self.network, self._connect_timeout_s())
             self._has_reached_one = True
             existing = self._connections.setdefault(address, connection)
             if existing is not connection:
                 connection.close()  # another task was quicker
                 connection = existing
         return connection
+
+    def _connect_timeout_s(self) -> float:
+        """How long one node is tried; before the first is reached, all of them together no longer than `first_node_timeout_s`."""
+        if self._has_reached_one:
+            return self.options.request_timeout_s
+        return min(self.options.request_timeout_s, self.options.first_node_timeout_s / len(self.options.bootstrap))
 
     def forget(self, address: Address) -> None:
         """Close the connection to one node; the next use opens another."""

@@ -84,11 +84,11 @@ class Connection:
         self._unclaimed: dict[int, memoryview] = {}
 
     @classmethod
-    async def open(cls, address: Address, options: ClientOptions, network: Network) -> Connection:
+    async def open(cls, address: Address, options: ClientOptions, network: Network, timeout_s: float) -> Connection:
         """Connect, agree on versions and sign in."""
         names = options.names
         try:
-            stream = await network.connect(address, options.security, options.request_timeout_s)
+            stream = await network.connect(address, options.security, timeout_s)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
             hint = "is a node running there? `penstock up` starts one,"
