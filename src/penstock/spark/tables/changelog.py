@@ -59,7 +59,7 @@ class CompactJob(TableJob):
 
     def __init__(self, spec: PipelineSpec) -> None:
         super().__init__(spec)
-        self._reads = _reads(spec)
+        self._reads: dict[str, TopicRead] = {}
 
     @property
     def decodes(self) -> bool:
@@ -80,6 +80,7 @@ class CompactJob(TableJob):
 
     def prepare(self, spark: SparkSession) -> pa.Schema:
         """See `TableJob`."""
+        self._reads = _reads(self.spec)
         return table_schema(self._reads)
 
     def write(self, spark: SparkSession, ranges: Sequence[OffsetRange], name: str) -> WrittenFiles:
