@@ -19,6 +19,7 @@ from penstock.spark.java import use_java
 
 HOME = Path(pyspark.__file__).parent
 START_S = 120.0
+JAVA_OPTIONS = os.environ.get("SPARK_SUBMIT_OPTS", "")  # those of the drivers
 _DEPLOY = "org.apache.spark.deploy"
 _NOBODY = 65534
 _OTHER_USER: Mapping[str, Any] = {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
@@ -44,6 +45,7 @@ class SparkCluster:
             "JAVA_HOME": str(use_java()),
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
             "PATH": "/usr/bin:/bin",
         }
         with self._log.open("ab") as log:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -19,9 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.spark.pipelines.spec import KINDS
 from tests.spark.pipelines.table_pipelines import read_table
 from tests.spark.pipelines.test_kills import World, committed, world
-from tests.spark.spark_cluster import SparkCluster, spark_cluster
+from tests.spark.spark_cluster import JAVA_OPTIONS, SparkCluster, spark_cluster
 
 REPLAYED = 20_000
 KEYS = 400
@@ -29,7 +31,10 @@ KILLS = int(os.environ.get("KILLS", "8"))
 BATCH = 1_000
 FEED_ROWS = 30
 FEED_EVERY_S = 0.25
-SMALL = ("--conf", "spark.executor.memory=500m", "--conf", "spark.cores.max=2")
+SMALL = (
+    *("--conf", "spark.executor.memory=500m", "--conf", "spark.cores.max=2"),
+    *("--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}"),
+)
 START_MS = 1_790_000_040_000  # a full minute
 SCHEMA = "id BIGINT, n BIGINT, op STRING, region STRING, at TIMESTAMP"
 TOPIC = f"source: {{topics: [changes], value: {{format: json, schema: '{SCHEMA}'}}}}"
@@ -67,11 +72,36 @@ def numbers_in_topic(name: str) -> Check:
     return check
 
 
-def minutes_in_topic(one: World, _directory: Path, rows: int) -> None:
+def check_minutes(minutes: list[str], counts: list[int], rows: int) -> None:
     """Every minute that has ended is there once, with all of its rows."""
-    found = {value["minute"]: value["rows"] for value in committed(one, "minutes")}
-    assert len(found) == len(committed(one, "minutes")) >= rows // 60 - 110
-    assert set(found.values()) == {60}
+    assert len(set(minutes)) == len(minutes) >= rows // 60 - 110
+    assert set(counts) == {60}
+
+
+def minutes_in_topic(one: World, _directory: Path, rows: int) -> None:
+    """See `check_minutes`."""
+    found = committed(one, "minutes")
+    check_minutes([value["minute"] for value in found], [value["rows"] for value in found], rows)
+
+
+def minutes_in_table(_one: World, directory: Path, rows: int) -> None:
+    """See `check_minutes`."""
+    found = read_table("delta", directory / "lake")
+    check_minutes(found["minute"].to_pylist(), found["rows"].to_pylist(), rows)
+
+
+def counts_in_table(_one: World, directory: Path, rows: int) -> None:
+    """The table has one row for each region, with the last count."""
+    found = read_table("delta", directory / "lake")
+    counts = zip(found["region"].to_pylist(), found["rows"].to_pylist(), strict=True)
+    assert sorted(counts) == sorted(Counter(change(number)["region"] for number in range(rows)).items())
+
+
+def numbers_in_topics(one: World, _directory: Path, rows: int) -> None:
+    """Every number is once in the topic of its region, and nowhere else."""
+    for region in range(3):
+        found = Counter(value["n"] for value in committed(one, f"out-r{region}"))
+        assert found == Counter(number for number in range(rows) if number % KEYS % 3 == region)
 
 
 def numbers_in_table(form: str) -> Check:
@@ -94,11 +124,15 @@ def last_in_table(form: str) -> Check:
     return check
 
 
-def values_in_table(_one: World, directory: Path, rows: int) -> None:
+def values_in_table(form: str) -> Check:
     """The table of a compaction has the last value of each key."""
-    found = read_table("delta", directory / "lake")
-    last = {number % KEYS: number for number in range(rows)}
-    assert Counter(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == Counter(last.items())
+
+    def check(_one: World, directory: Path, rows: int) -> None:
+        found = read_table(form, directory / "lake")
+        last = {number % KEYS: number for number in range(rows)}
+        assert Counter(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == Counter(last.items())
+
+    return check
 
 
 def table(form: str, more: str = "") -> str:
@@ -118,17 +152,31 @@ WINDOWS = (
     "transform: {sql: \"SELECT date_format(window.start, 'yyyy-MM-dd HH:mm') AS minute, count(*) AS rows FROM changes "
     "GROUP BY window(at, '1 minute')\", watermark: {column: at, delay: 1 hour}}"
 )
+COUNTS = "transform: {sql: 'SELECT region, count(*) AS rows FROM changes GROUP BY region', output_mode: update}"
+NUMBERS = "transform: {sql: 'SELECT n FROM changes'}"
 CASES = {
-    "transform": Case(
-        f"kind: transform\n{TOPIC}\ntransform: {{sql: 'SELECT n FROM changes'}}\ntarget: {{topic: out}}", numbers_in_topic("out")
+    "transform": Case(f"kind: transform\n{TOPIC}\n{NUMBERS}\ntarget: {{topic: out}}", numbers_in_topic("out")),
+    "transform-topics": Case(
+        f"kind: transform\n{TOPIC}\ntransform: {{sql: 'SELECT n, region FROM changes'}}\ntarget: {{topic: 'out-{{region}}'}}",
+        numbers_in_topics,
     ),
+    **{
+        f"transform-{form}": Case(f"kind: transform\n{TOPIC}\n{NUMBERS}\n{table(form)}", numbers_in_table(form))
+        for form in ("delta", "iceberg", "parquet")
+    },
     "windows": Case(f"kind: transform\n{TOPIC}\n{WINDOWS}\ntarget: {{topic: minutes}}", minutes_in_topic),
+    "windows-delta": Case(f"kind: transform\n{TOPIC}\n{WINDOWS}\n{table('delta')}", minutes_in_table),
+    "update-delta": Case(f"kind: transform\n{TOPIC}\n{COUNTS}\n{table('delta', ', merge: {key: [region]}')}", counts_in_table),
     "load": Case("kind: load\nsource: {files: {path: in, format: parquet}}\ntarget: {topic: out}", numbers_in_topic("out")),
     "replay": Case("kind: replay\nsource: {topics: [changes]}\ntarget: {topic: out}", numbers_in_topic("out")),
+    "replay-delta": Case(f"kind: replay\n{TOPIC}\n{table('delta')}", numbers_in_table("delta")),
     "tables": Case(
         f"kind: export\n{TOPIC}\ntarget: {{table: {{format: delta, location: 'lake/{{region}}'}}}}", numbers_in_tables
     ),
-    "compact": Case(f"kind: compact\n{TOPIC}\n{table('delta')}", values_in_table),
+    **{
+        f"compact-{form}": Case(f"kind: compact\n{TOPIC}\n{table(form)}", values_in_table(form))
+        for form in ("delta", "iceberg", "parquet")
+    },
     **{
         f"export-{form}": Case(f"kind: export\n{TOPIC}\n{table(form)}", numbers_in_table(form))
         for form in ("delta", "iceberg", "parquet")
@@ -209,6 +257,12 @@ def shake(one: World, cluster: SparkCluster, file: Path, seed: int) -> None:
     running.kill()
 
 
+def test_every_case_is_a_row_of_the_guarantees_and_every_kind_that_writes_has_one() -> None:
+    rows = (Path(__file__).parents[3] / "docs" / "guarantees.md").read_text()
+    assert sorted(re.findall(r"test_cluster_kills\.py::\w+`, case `([\w-]+)`", rows)) == sorted(CASES)
+    assert {case.file.split()[1] for case in CASES.values()} == set(KINDS) - {"audit"}
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", CASES)
@@ -221,7 +275,7 @@ def test_a_pipeline_outlives_the_deaths_of_all_that_it_needs(name: str, tmp_path
             f"pipeline: shaken\nbrokers: 127.0.0.1:{one.port}\n{case.file}\n"
             f"batch: {{rows_max: {BATCH}}}\nrestart: {{attempts: 100, backoff: 500ms}}\n"
         )
-        if name == "replay":  # its range is known when it is started first
+        if name.startswith("replay"):  # its range is known when it is started first
             feed.write(REPLAYED)
             feed.flush()
             shake(one, cluster, file, seed=len(name))
