@@ -287,7 +287,7 @@ def test_a_few_kills_in_one_session(spark: SparkSession, tmp_path: Path, form: s
 
 def _kill_workers() -> None:
     """kill -9 the processes that this session's tasks run in."""
-    # With their daemon dead too, a task fails for each of them that Spark still counts on: of other tests, which share the session.
+    # With their daemon dead too, a task fails for each of them that Spark still counts on, also in other tests of the session.
     workers = workers_of(os.getpid(), with_daemon=False)
     assert workers
     for pid in workers:
