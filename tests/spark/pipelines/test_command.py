@@ -51,7 +51,10 @@ def test_a_pipeline_runs_is_seen_and_stops(node: RunningNode, tmp_path: Path) ->
     assert state(node)["state"] == "stopped"
     rows = read(node.bootstrap, None, subscribe="c1-copy", **{"kafka.isolation.level": "read_committed"})
     assert len(rows) == 101
-    assert "pipeline command-copy (transform)" in running.said()
+    first, *others = running.said().partition(" batches, ")[0].splitlines()[:-1]
+    assert first == "pipeline command-copy (transform)"
+    assert [line for line in others if not line.startswith("  ")] == [], "Spark starts without a word beside the plan"
+    assert f"  reads   topic c1, at {node.bootstrap}" in others
     assert node.run("pipeline", "status", "no-such-pipeline").returncode == 1
 
 
