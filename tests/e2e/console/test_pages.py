@@ -197,6 +197,7 @@ def test_a_deployed_pipeline_leads_to_its_topics_table_and_dead_letters(window: 
     assert way.get_by_role("link", name="orders", exact=True).get_attribute("href") == "/topics/orders"
     assert way.get_by_role("link", name="notes").get_attribute("href") == "/topics/notes"
     window.see("not JSON: row 0")
+    assert "dropped: 3 late" in page.locator(".tile", has_text="Rows written").inner_text()
     page.get_by_role("button", name="Replay").click()
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     window.see("4,000 of 12,000 dead letters sent back")
