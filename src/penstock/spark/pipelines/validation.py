@@ -24,7 +24,7 @@ CONNECT_S: Final = 10.0
 
 def check_broker(spec: PipelineSpec) -> None:
     """Raise SpecError if the broker lacks a topic of the file, or a feature that it needs."""
-    options = replace(target_options(spec).client, api_timeout_s=CONNECT_S)
+    options = replace(target_options(spec).client, api_timeout_s=CONNECT_S, first_node_timeout_s=CONNECT_S)
     faults: list[SpecFault] = []
     with closing(BlockingClient(options)) as client:
         try:
