@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from penstock.kafka.client import BlockingClient
 from penstock.spark.columns import default_schema
 from penstock.spark.errors import OptionError
+from penstock.spark.kafka_options import planning_client
 from penstock.spark.options import read_options
 from penstock.spark.plain_errors import plain_errors
 from penstock.spark.table_options import column_comment, refuse_secrets
@@ -17,6 +17,8 @@ from penstock.spark.value_formats import value_type_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_SESSION_CATALOG: Final = "spark.sql.catalog.spark_catalog"
 
 
 def catalog(
@@ -32,11 +34,11 @@ def catalog(
     topics that are new."""
     given = {"kafka.bootstrap.servers": brokers, **(options or {})}
     checked = read_options({**given, "subscribePattern": pattern}, "batch")
-    with plain_errors(checked.client), closing(BlockingClient(checked.client)) as client:
+    with plain_errors(checked.client), closing(planning_client(checked.client)) as client:
         topics = _named([name for name in sorted(client.known_topics(None)) if re.fullmatch(pattern, name)])
     if database is not None:
         refuse_secrets(given)
-        return _make_tables(spark, database, topics, given)
+        return make_tables(spark, database, topics, given)
     database = spark.conf.get("spark.sql.globalTempDatabase", "global_temp")
     for name, topic in topics.items():
         reader = spark.read.format("penstock").options(**given, subscribe=topic)
@@ -57,7 +59,14 @@ def _named(topics: list[str]) -> dict[str, str]:
     return named
 
 
-def _make_tables(spark: SparkSession, database: str, topics: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def make_tables(spark: SparkSession, database: str, topics: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Make tables of topics by their names. Returns the topics by the full names of their tables."""
+    catalog_class = spark.conf.get(_SESSION_CATALOG, "builtin") or ""
+    if catalog_class.endswith(".DeltaCatalog"):  # it would make the table, and every query of it would fail
+        raise OptionError(
+            f"{_SESSION_CATALOG} is {catalog_class}, which cannot read tables of a source in Python; make them in a session "
+            "without that setting, or leave database out and use views"
+        )
     spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
     for name, topic in topics.items():
         options = {**given, "subscribe": topic}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from penstock.spark.errors import OptionError
 from penstock.spark.table_options import column_comment, created_table_options, stored_options
+from penstock.spark.topic_views import make_tables
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribePattern": r"a\d+'; --", "startingOffsets": '{"a1":{"0":5}}'}
 
@@ -45,3 +48,11 @@ def test_secrets_are_refused_without_showing_them(name: str, value: str) -> None
     with pytest.raises(OptionError, match="would show") as refused:
         created_table_options({"provider": "penstock", f"option.{name}": value})
     assert "secret" not in str(refused.value)
+
+
+def test_no_table_is_made_where_queries_of_it_would_fail() -> None:
+    session = Mock()
+    session.conf.get.return_value = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    with pytest.raises(OptionError, match="DeltaCatalog, which cannot read tables of a source in Python; make them in a session"):
+        make_tables(session, "penstock", {"t": "t"}, OPTIONS)
+    session.sql.assert_not_called()

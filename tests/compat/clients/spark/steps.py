@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.errors import PySparkException
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
 
 import penstock.spark
+from penstock.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,8 +30,8 @@ TABLE_FORMATS = {
     "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
     "spark.sql.catalog.lake.type": "hadoop",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 class Steps:
@@ -118,7 +120,12 @@ class Steps:
         self._merge_into("lake.db.last")
 
     def merge_into_delta(self) -> None:
-        """Into a table that a pipeline of ours has made and filled with other ids."""
+        """Into a table that a pipeline of ours has made and filled with other ids. Its catalog reads no topics."""
+        self._spark.conf.set("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
+        with pytest.raises(AnalysisException, match="not a valid Spark SQL Data Source"):
+            self._spark.sql("SELECT * FROM penstock.few")
+        with pytest.raises(OptionError, match="which cannot read tables of a source in Python"):
+            penstock.spark.catalog(self._spark, self._bootstrap, database="penstock", pattern=self._topic)
         self._run_pipeline(
             pipeline=f"{self._topic}-last",
             kind="transform",
