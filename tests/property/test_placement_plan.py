@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.placement import MoveReason, NodeState, NodeView, Plan, TabletView, choose, plan
-from penstock.placement.plan import TOLERANCE
+from penstock.placement.plan import STARTS_AHEAD, TOLERANCE
 
 NODES = range(1, 7)
 ROUNDS_MAX = 200
@@ -44,6 +44,7 @@ tablets_of = st.lists(
         is_failing=st.sampled_from([False] * 9 + [True]),
         is_moving=st.sampled_from([False] * 9 + [True]),
         is_kept=st.sampled_from([False] * 9 + [True]),
+        is_starting=st.sampled_from([False] * 9 + [True]),
     ),
     max_size=40,
     unique_by=lambda tablet: tablet.tablet_id,
@@ -178,3 +179,25 @@ def test_a_tablet_of_a_group_on_one_node_waits_for_that_node() -> None:
     nodes = [NodeView(1), NodeView(2, NodeState.LOST)]
     tablet = TabletView(1000, owner=2, disk_nodes=frozenset({2}), is_pinned=True)
     assert plan(nodes, [tablet], moves_max=1) == Plan(homeless=(1000,))
+
+
+@given(st.integers(2, 6), st.integers(0, 300), st.integers(0, 40))
+def test_tablets_of_a_lost_node_start_on_all_survivors_even_if_one_has_none_yet(survivors: int, lost: int, starting: int) -> None:
+    nodes = [NodeView(node_id) for node_id in range(1, survivors + 1)] + [NodeView(9, NodeState.LOST)]
+    empty = survivors
+    kept = [TabletView(1000 + number, owner=1 + number % (survivors - 1)) for number in range(2 * lost * survivors)]
+    begun = [TabletView(500 + number, owner=empty, is_starting=True) for number in range(starting)]
+    orphans = [TabletView(100_000 + number, owner=9) for number in range(lost)]
+    given_to = [takeover.node_id for takeover in plan(nodes, [*kept, *begun, *orphans], moves_max=8).takeovers]
+    starts = Counter({empty: starting})
+    for total, node_id in enumerate(given_to, start=starting + 1):
+        starts[node_id] += 1
+        assert starts[node_id] <= total / survivors + STARTS_AHEAD + 1, "it starts more than its share"
+    few = min(lost, STARTS_AHEAD - starting)
+    assert given_to[: max(0, few)] == [empty] * max(0, few), "few tablets go where the fewest are"
+
+
+def test_tablets_that_one_node_alone_can_run_are_taken_over_by_it_however_many_they_are() -> None:
+    nodes = [NodeView(1), NodeView(2), NodeView(3, NodeState.LOST)]
+    orphans = [TabletView(1000 + number, owner=3, disk_nodes=frozenset({1}), is_pinned=True) for number in range(100)]
+    assert {takeover.node_id for takeover in plan(nodes, orphans, moves_max=8).takeovers} == {1}

@@ -263,6 +263,7 @@ class Placement:
             is_failing=is_failing,
             is_moving=move is not None,
             is_kept=owner is not None and self._kept.get(tablet_id) == owner,
+            is_starting=tablet_id in self._hosting.asked,
         )
 
     def _is_busy(self, tablet_id: int) -> bool:

@@ -1,7 +1,8 @@
 """Decides which node should own which tablet. No I/O: the same view of the cluster gives the same plan.
 
 A tablet is taken over from a node only if that is lost; from any other it moves by an orderly hand-over, or not at all. Tablets
-count by their partitions, and a move for balance leaves its source with no less than its target, so that none is moved back.
+count by their partitions, and a move for balance leaves its source with no less than its target, so that none is moved back. All
+survivors start tablets of a lost node at the same time, even if one has far fewer than the others; balance moves some later.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final, NamedTuple
 
 TOLERANCE: Final = 0.1
 """Differences between nodes below this share of the mean are not worth a move."""
+STARTS_AHEAD: Final = 16
+"""How many tablets beyond its even share a node may start: those of a lost node are back sooner if all survivors start some."""
 
 
 class NodeState(Enum):
@@ -67,6 +70,7 @@ class TabletView:
     is_failing: bool = False  # it has not run for long on its owner, which can be reached
     is_moving: bool = False  # a hand-over is in flight; `owner` is its target, and it is left alone
     is_kept: bool = False  # an operator has put it there: it is not moved for balance
+    is_starting: bool = False  # its owner has been asked to start it, and has not answered yet
 
 
 class Takeover(NamedTuple):
@@ -95,14 +99,16 @@ class Plan:
 
 
 class Loads:
-    """How many partitions each node has that can take tablets, and how many tablets of each topic."""
+    """How many partitions each node has that can take tablets, how many tablets of each topic, and how many tablets it starts."""
 
     def __init__(self, nodes: Iterable[NodeView], tablets: Iterable[TabletView]) -> None:
         self.partitions = {node.node_id: 0 for node in nodes if node.can_take}
         self._topics: Counter[tuple[int, str]] = Counter()
+        self._starts: Counter[int] = Counter()
         for tablet in tablets:
             if tablet.owner in self.partitions:
                 self.add(tablet.owner, tablet)
+                self._starts[tablet.owner] += tablet.is_starting
 
     def add(self, node_id: int, tablet: TabletView) -> None:
         """A node has a tablet from now on."""
@@ -121,6 +127,19 @@ class Loads:
         with the fewest tablets of its topic. None if there is none."""
         able = [node_id for node_id in self.partitions if node_id not in exclude and can_run(tablet, node_id)]
         return min(able, key=lambda node_id: self._rank(tablet, node_id), default=None)
+
+    def take_over(self, tablet: TabletView) -> int | None:
+        """Choose the node that starts a tablet which runs nowhere: of those that start few so far, the one with the fewest
+        partitions. None if no node can run it."""
+        starts_max = (self._starts.total() + 1) / max(1, len(self.partitions)) + STARTS_AHEAD
+        busy = [node_id for node_id, starts in self._starts.items() if starts >= starts_max]
+        target = self.least(tablet, exclude=busy)
+        if target is None and busy:
+            target = self.least(tablet)
+        if target is not None:
+            self.add(target, tablet)
+            self._starts[target] += 1
+        return target
 
     def gain(self, tablet: TabletView, source: int, target: int) -> tuple[int, bool, int]:
         """How good it is to move just this tablet; larger is better."""
@@ -195,11 +214,10 @@ def _take_over(
     takeovers: list[Takeover] = []
     homeless: list[int] = []
     for tablet in orphans:
-        target = loads.least(tablet)
+        target = loads.take_over(tablet)
         if target is None:
             homeless.append(tablet.tablet_id)
             continue
-        loads.add(target, tablet)
         takeovers.append(Takeover(tablet.tablet_id, target))
     return takeovers, homeless
 
