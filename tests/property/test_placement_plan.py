@@ -84,6 +84,7 @@ def test_a_plan_takes_only_from_lost_nodes_and_gives_only_to_living_ones(
             assert by_id[move.target].is_settled
             assert not by_tablet[move.tablet_id].is_kept
             assert not any(node.state is NodeState.UNREACHED for node in nodes)
+            assert not any(tablet.is_starting and not tablet.is_moving for tablet in tablets)
     targets = {change.tablet_id: change.node_id for change in made.takeovers} | {m.tablet_id: m.target for m in made.moves}
     assert len(targets) == len(made.takeovers) + len(made.moves), "a tablet is given away twice"
     for tablet_id, target in targets.items():
@@ -119,7 +120,7 @@ def test_plans_come_to_an_end_with_drained_nodes_empty_and_the_others_even(
 ) -> None:
     nodes = [node if node.state is not NodeState.UNREACHED else replace(node, state=NodeState.ALIVE) for node in nodes]
     nodes = [replace(node, is_settled=True) for node in nodes]
-    now = [replace(tablet, is_moving=False, is_kept=False) for tablet in tablets]
+    now = [replace(tablet, is_moving=False, is_kept=False, is_starting=False) for tablet in tablets]
     moved: Counter[int] = Counter()
     for _ in range(ROUNDS_MAX):
         made = plan(nodes, now, moves_max=moves_max)
@@ -158,6 +159,14 @@ def test_a_node_that_joins_gets_its_share_in_as_few_moves_as_that_takes(count: i
     )
 
 
+def test_a_drain_may_move_more_tablets_at_once_than_balance_does() -> None:
+    tablets = [TabletView(1000 + number, owner=1) for number in range(50)]
+    made = plan([NodeView(1), NodeView(2)], tablets, moves_max=8, balance_max=2)
+    assert [move.reason for move in made.moves] == [MoveReason.BALANCE] * 2
+    made = plan([NodeView(1, is_draining=True), NodeView(2)], tablets, moves_max=8, balance_max=2)
+    assert [move.reason for move in made.moves] == [MoveReason.DRAIN] * 8
+
+
 @given(st.integers(1, 6), st.lists(st.sampled_from([1, 4, 16]), max_size=30))
 def test_new_tablets_go_to_the_nodes_with_the_fewest_partitions(count: int, sizes: list[int]) -> None:
     nodes = [NodeView(node_id) for node_id in range(1, count + 1)]
@@ -185,7 +194,7 @@ def test_a_tablet_of_a_group_on_one_node_waits_for_that_node() -> None:
 def test_tablets_of_a_lost_node_start_on_all_survivors_even_if_one_has_none_yet(survivors: int, lost: int, starting: int) -> None:
     nodes = [NodeView(node_id) for node_id in range(1, survivors + 1)] + [NodeView(9, NodeState.LOST)]
     empty = survivors
-    kept = [TabletView(1000 + number, owner=1 + number % (survivors - 1)) for number in range(2 * lost * survivors)]
+    kept = [TabletView(node_id, owner=node_id, partitions=1000) for node_id in range(1, empty)]
     begun = [TabletView(500 + number, owner=empty, is_starting=True) for number in range(starting)]
     orphans = [TabletView(100_000 + number, owner=9) for number in range(lost)]
     given_to = [takeover.node_id for takeover in plan(nodes, [*kept, *begun, *orphans], moves_max=8).takeovers]

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from penstock.placement.hosting import ARRIVALS_AT_ONCE
+from penstock.placement.placement import TAKEN_OVER_S
 from penstock.testing.batches import make_batch
 from penstock.testing.placement_world import PlacementWorld
 from penstock.testing.sim_limits import RunLimits
@@ -150,6 +152,38 @@ def test_a_drained_leader_is_emptied_and_leads_no_more() -> None:
 
         await until(world, 30, is_done, "another leads and has the tablets")
         assert all(len(serving(world, tablet_id)) == 1 for tablet_id in owners_of(world))
+
+    tell(story)
+
+
+def test_tablets_of_a_drained_node_serve_until_the_other_node_can_start_them() -> None:
+    async def story(world: PlacementWorld) -> None:
+        drained = follower(world)
+        world.wire.delay_s = 0.02  # a start takes long enough to be seen
+        await leader_of(world).coordination.set_draining(drained, is_draining=True)
+        away_max = 0
+
+        def is_done() -> bool:
+            nonlocal away_max
+            away_max = max(away_max, sum(not serving(world, tablet_id) for tablet_id in world.ledgers))
+            return drained not in owners_of(world).values()
+
+        await until(world, 60, is_done, "it is drained", look_s=0.01)
+        assert away_max <= ARRIVALS_AT_ONCE
+
+    tell(story, count=2, tablets=40)
+
+
+def test_a_node_that_returns_gets_its_share_only_a_while_after_the_take_over() -> None:
+    async def story(world: PlacementWorld) -> None:
+        lost = follower(world)
+        killed_at = current_loop().time()
+        world.members[lost].kill()
+        await until(world, 5, lambda: lost not in owners_of(world).values(), "others own its tablets", look_s=0.05)
+        await world.members[lost].start()
+        await until(world, 60, lambda: lost in owners_of(world).values(), "it gets tablets again", look_s=0.05)
+        assert current_loop().time() - killed_at >= TAKEN_OVER_S
+        await until(world, 60, lambda: not unsettled(world), "its share is back")
 
     tell(story)
 

@@ -10,6 +10,7 @@ from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
 
 TABLETS_PER_CALL: Final = 32  # they start in step with each other: the first are up sooner if they are few
 CALLS_AT_ONCE: Final = 2  # to one node
+ARRIVALS_AT_ONCE: Final = 3  # at one node: two start, and one is being stopped elsewhere
 HOST_S: Final = 10.0
 RELEASE_S: Final = 10.0
 
@@ -21,6 +22,7 @@ class Hosting:
         self._nodes = nodes
         self._states: dict[int, dict[int, TabletState]] = {}  # of nodes that answered last time
         self._limits: dict[int, asyncio.Semaphore] = {}
+        self._arrivals: dict[int, asyncio.Semaphore] = {}
         self.asked: dict[int, int] = {}  # nodes that are being asked to host, by tablet
         self._changes: dict[int, int] = {}  # calls to each node so far
         self._loads = dict(loads)  # as the owners of tablets told last; a lost node's are what its tablets are worth
@@ -104,6 +106,10 @@ class Hosting:
         for tablet_id in gone:
             self._states.get(node_id, {}).pop(tablet_id, None)
         return gone
+
+    def arrival(self, node_id: int) -> asyncio.Semaphore:
+        """To be held while a tablet is handed over to a node, so that no more are stopped elsewhere than it can start soon."""
+        return self._arrivals.setdefault(node_id, asyncio.Semaphore(ARRIVALS_AT_ONCE))
 
     def _limit(self, node_id: int) -> asyncio.Semaphore:
         return self._limits.setdefault(node_id, asyncio.Semaphore(CALLS_AT_ONCE))

@@ -43,6 +43,9 @@ LOOK_S: Final = 0.1
 POLL_S: Final = 1.0
 PAUSE_FACTOR: Final = 4.0
 MOVES_AT_ONCE: Final = 8
+BALANCE_AT_ONCE: Final = 2  # no hurry: each move is a pause for the clients of a partition that works
+TAKEN_OVER_S: Final = 15.0
+"""After tablets were taken over none moves for balance for so long: clients are coming back, and so may be the lost node."""
 TAKEOVERS_AT_ONCE: Final = 96
 PLACE_S: Final = 10.0
 
@@ -78,6 +81,7 @@ class Placement:
         self._moving: dict[int, Move] = {}
         self._kept: Mapping[int, int] = {}  # the nodes that operators have moved tablets to
         self._homeless: tuple[int, ...] = ()
+        self._took_over_at = -inf
         self._background = BackgroundWork(self._owners.forget)
 
     # The task.
@@ -172,6 +176,7 @@ class Placement:
             list(self._nodes.values()),
             self._views(owners, listed, now),
             moves_max=max(0, MOVES_AT_ONCE - len(self._moving)),
+            balance_max=0 if now - self._took_over_at < TAKEN_OVER_S else max(0, BALANCE_AT_ONCE - len(self._moving)),
             is_maintained=self._coordination.is_maintained,
         )
         self._homeless = decided.homeless
@@ -273,6 +278,7 @@ class Placement:
 
     async def _take_over(self, takeovers: Sequence[Takeover], now: float) -> None:
         """Write owners, and ask them to host: some tablets after the others, the most urgent first."""
+        self._took_over_at = now if takeovers else self._took_over_at
         for begin in range(0, len(takeovers), TAKEOVERS_AT_ONCE):
             by_node: dict[int, list[HostOrder]] = {}
             urgent = takeovers[begin : begin + TAKEOVERS_AT_ONCE]
@@ -292,25 +298,33 @@ class Placement:
         self._background.spawn(self._hand_over(move), f"move-tablet-{move.tablet_id}")
 
     async def _hand_over(self, move: Move) -> None:
-        """Let a tablet stop where it runs, then let the other node have it. Without an answer of the first it stays there. Each
-        tablet moves by itself: one that waited for others would be away for longer, and clients ask less and less often."""
-        tablet_id, began = move.tablet_id, self._clock.monotonic()
+        """Let a tablet stop where it runs, then let the other node have it. Each moves by itself, and serves until the other node
+        can start it soon: one that waited for others would be away for longer, and clients ask less and less often."""
         try:
-            if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
-                log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
-                return
-            stopped_at = self._clock.monotonic()
-            self.probe.note_move(tablet_id, move.reason, stopped_at)
-            await self._owners.assign({tablet_id: move.target})
-            is_failing = move.reason is MoveReason.FAILING
-            self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
-            await self._host(move.target, [HostOrder(tablet_id)])
-            told = "tablet %d moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
-            stopped_s, started_s = stopped_at - began, self._clock.monotonic() - stopped_at
-            log.info(told, tablet_id, move.source, move.target, move.reason.value, stopped_s, started_s)
+            async with self._hosting.arrival(move.target):
+                await self._hand_over_now(move)
         finally:
-            del self._moving[tablet_id]
+            del self._moving[move.tablet_id]
             self._woken.set()
+
+    async def _hand_over_now(self, move: Move) -> None:
+        """Move a tablet to a node that is free to start it. Without an answer of the first node it stays there."""
+        tablet_id, began = move.tablet_id, self._clock.monotonic()
+        source, target = self._nodes.get(move.source), self._nodes.get(move.target)
+        if source is None or source.state is not NodeState.ALIVE or target is None or not target.can_take:
+            return  # that has changed while it waited
+        if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
+            log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
+            return
+        stopped_at = self._clock.monotonic()
+        self.probe.note_move(tablet_id, move.reason, stopped_at)
+        await self._owners.assign({tablet_id: move.target})
+        is_failing = move.reason is MoveReason.FAILING
+        self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
+        await self._host(move.target, [HostOrder(tablet_id)])
+        told = "tablet %d moved from node %d to node %d (%s): stopped in %.2f s, started in %.2f s"
+        stopped_s, started_s = stopped_at - began, self._clock.monotonic() - stopped_at
+        log.info(told, tablet_id, move.source, move.target, move.reason.value, stopped_s, started_s)
 
     def _repair(self, owners: OwnerMap, listed: Sequence[CatalogTablet], now: float) -> None:
         """Ask owners to host what they do not; another node that hosts it releases it before. Where the owner runs it, another

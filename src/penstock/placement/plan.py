@@ -161,9 +161,11 @@ def plan(
     tablets: Sequence[TabletView],
     *,
     moves_max: int,
+    balance_max: int | None = None,
     is_maintained: bool = False,
 ) -> Plan:
-    """What to do next. In maintenance only tablets without an owner are placed, and draining nodes are emptied."""
+    """What to do next, with at most so many moves in all, and for balance. In maintenance only tablets without an owner are
+    placed, and draining nodes are emptied."""
     by_id = {node.node_id: node for node in nodes}
     loads = Loads(nodes, tablets)
     takeovers, homeless = _take_over(by_id, tablets, loads, is_maintained=is_maintained)
@@ -173,8 +175,9 @@ def plan(
     moves += _move_misplaced(by_id, tablets, loads)
     moves += _drain(by_id, tablets, loads)
     is_calm = not takeovers and not moves and all(node.state is not NodeState.UNREACHED for node in nodes)
+    is_calm = is_calm and not any(tablet.is_starting and not tablet.is_moving for tablet in tablets)
     if is_calm and not is_maintained:
-        moves += _balance(by_id, tablets, loads, moves_max)
+        moves += _balance(by_id, tablets, loads, moves_max if balance_max is None else min(moves_max, balance_max))
     return Plan(tuple(takeovers), tuple(moves[:moves_max]), tuple(homeless))
 
 
