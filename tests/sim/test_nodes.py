@@ -242,6 +242,20 @@ def test_r6_a_vdisk_compares_its_whole_list_of_parts_once_after_a_broken_link(mo
     run_mirror(scenario)
 
 
+def test_a_vdisk_that_was_away_has_what_it_missed_once_it_says_that_it_has_compared() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        node = world.nodes[C]
+        node.kill()
+        for step in range(100):
+            assert (await world.do(world.life.proxy.put(_late(step), b"late"))).status is Status.OK
+        await node.start(world.configuration)
+        await world.wait(lambda: node.is_up and node.host.has_compared(2), 30, "it has compared")
+        vdisk = node.host.vdisks[2]
+        assert all(vdisk.index.entry_of(_part_on(world, 2, _late(step))) is not None for step in range(100))
+
+    run_mirror(scenario)
+
+
 def test_a_command_that_is_told_race_waits_for_the_newer_configuration() -> None:
     async def scenario(world: NodeWorld) -> None:
         client = world.nodes[CLIENT].membership

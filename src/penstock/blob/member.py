@@ -44,6 +44,7 @@ class Member:
         self._ends_noted_at = float("-inf")
         self._disorders_seen = (-1, -1)  # of this process, and of those that the disk was told of
         self._replicated_at = float("-inf")
+        self.has_compared = False  # its parts with those of the others that answered, since it was opened
         self._healing: asyncio.Task[None] | None = None
         self._scrubbing: asyncio.Task[None] | None = None
 
@@ -97,7 +98,7 @@ class Member:
         await self.syncer.round()
         is_due = self._clock.monotonic() - self._replicated_at >= replication_interval
         is_disordered = is_due and self._disorders_seen != (self._group.disorders, self.vdisk.disorders)
-        if self.lacks_parts or self.vdisk.repair_wanted.is_set() or is_disordered:
+        if self.lacks_parts or not self.has_compared or self.vdisk.repair_wanted.is_set() or is_disordered:
             _ = self.heal()
         await self.tend()
         return True
@@ -113,6 +114,7 @@ class Member:
         self._disorders_seen = (self._group.disorders, self.vdisk.disorders)
         self._replicated_at = self._clock.monotonic()
         report = await self.replicator.round()
+        self.has_compared = self.has_compared or report.is_whole
         if not report.complete:
             self._disorders_seen = (-1, -1)  # it was not compared with all: once more when it is due
         self._probe.note_round(self.vdisk.order, report)

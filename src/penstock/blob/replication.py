@@ -37,6 +37,7 @@ class RoundReport:
     dropped: int = 0
     failed: int = 0
     reason: str = ""
+    is_whole: bool = False  # whether it got to the end, with all disks that it needs
 
     @property
     def complete(self) -> bool:
@@ -92,6 +93,7 @@ class Replicator:
             for channel_key in keys:
                 await self._mend_channel(channel_key, report)
                 self.progress.compared += 1
+            report.is_whole = True
             if report.complete and not self._vdisk.proves_absence:
                 await self._end_refill(report)
         except ListingError as error:

@@ -97,6 +97,11 @@ class VDiskHost:
         """How far the VDisks that lack parts have got with being refilled, by order number."""
         return {order: member.replicator.progress for order, member in self._members.items() if member.lacks_parts}
 
+    def has_compared(self, order: int) -> bool:
+        """Whether a VDisk of this host has got what it missed while it was closed, from all others that answered."""
+        member = self._members.get(order)
+        return member is not None and member.has_compared
+
     async def start(self) -> None:
         """Open the disks and bring them in step. A disk that cannot be read is left out; one that is another's is an error."""
         opened = await asyncio.gather(*(self._open(order) for order in self.hosted), return_exceptions=True)

@@ -129,6 +129,8 @@ class ClusterGroups:
                     reasons.append(f"VDisk {vdisk.id} has not heard from enough others yet")
                 elif not vdisk.proves_absence:
                     reasons.append(f"VDisk {vdisk.id} is being refilled")
+                elif not host.has_compared(order):
+                    reasons.append(f"VDisk {vdisk.id} is getting what it missed while this node was away")
         return reasons
 
     def nodes_in_step(self, group: int) -> frozenset[int]:
