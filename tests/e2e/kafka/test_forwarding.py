@@ -90,6 +90,22 @@ def test_metadata_names_the_leader_and_is_complete_for_topics_that_are_not_known
         assert metadata.controller_id == NODE_ID
 
 
+def test_a_partition_that_is_to_start_on_the_asked_node_is_led_by_it(
+    second: SecondNode, other: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second.reload()
+    monkeypatch.setattr(second, "leader", second.node_id)  # the owner of all tablets
+    monkeypatch.setattr(second, "leader_elsewhere", lambda _: None)
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+    part = other.call(keys.METADATA, 12, asked, MetadataResponse).topics[0].partitions[0]
+    assert (part.error_code, part.leader_id, part.leader_epoch) == (errors.NONE, second.node_id, -1)
+    assert other.produce(topic, make_batch([b"x"]), version=10).error_code == errors.NOT_LEADER_OR_FOLLOWER
+    monkeypatch.setattr(second, "leader", None)
+    monkeypatch.setattr(second, "version", second.version + 1)
+    elsewhere = other.call(keys.METADATA, 12, asked, MetadataResponse).topics[0].partitions[0]
+    assert (elsewhere.error_code, elsewhere.leader_id) == (errors.LEADER_NOT_AVAILABLE, -1)
+
+
 def test_a_request_for_the_leading_node_is_answered_by_it(gateway: RunningGateway, other: RawClient) -> None:
     asked = CreateTopicsRequest(topics=[CreatableTopic(name="by-the-other", num_partitions=2, replication_factor=1)])
     created = other.call(keys.CREATE_TOPICS, 7, asked, CreateTopicsResponse)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
+import pytest
 
 from penstock.broker.tablets import tablet_info
 from penstock.kafka.protocol import errors, keys
@@ -16,6 +20,8 @@ from tests.e2e.kafka.raw_client import RawClient, produce_request
 from tests.e2e.kafka.running_gateway import RunningGateway
 from tests.e2e.kafka.test_clients import confluent_read
 from tests.e2e.kafka.test_produce import batch_of
+
+WAIT_S = 20.0
 
 
 def partition_of(gateway: RunningGateway, topic: str) -> Partition:
@@ -67,6 +73,36 @@ def test_a_fenced_tablet_is_started_again_under_a_new_leader_epoch(tmp_path: Pat
         assert last == errors.NONE
         assert codes <= {errors.NOT_LEADER_OR_FOLLOWER, errors.KAFKA_STORAGE_ERROR}
         assert partition_of(gateway, "fenced").epoch > epoch
+
+
+def test_a_client_that_asks_for_offsets_while_a_tablet_starts_is_told_them_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka takes a partition without a leader for unknown until it refreshes its metadata, minutes later."""
+    with RunningGateway(tmp_path) as gateway, RawClient(gateway.port) as client:
+        gateway.create_topic("starting")
+        assert client.produce("starting", batch_of(b"a")).base_offset == 0
+        may_start = threading.Event()
+        boot = gateway.broker.tablets._boot
+
+        async def boot_later(*arguments: Any) -> Any:
+            await asyncio.to_thread(may_start.wait, WAIT_S)
+            return await boot(*arguments)
+
+        monkeypatch.setattr(gateway.broker.tablets, "_boot", boot_later)
+        fence(gateway, "starting")
+        assert client.produce("starting", batch_of(b"b")).error_code
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": gateway.bootstrap, "group.id": "late", "log_level": 0})
+        with pytest.raises(confluent_kafka.KafkaException):
+            consumer.get_watermark_offsets(confluent_kafka.TopicPartition("starting", 0), timeout=3)
+        may_start.set()
+        deadline, offsets = time.monotonic() + WAIT_S, (-1, -1)
+        while offsets[0] != 0 or offsets[1] < 1:  # if one of its two requests is refused, it takes the other answer for both
+            assert time.monotonic() < deadline
+            with suppress(confluent_kafka.KafkaException):
+                offsets = consumer.get_watermark_offsets(confluent_kafka.TopicPartition("starting", 0), timeout=3)
+            time.sleep(0.05)
+        consumer.close()
 
 
 def test_a_producer_does_not_notice_a_fenced_tablet(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def describe_partition(node: Node, topic: Topic, number: int) -> MetadataRespons
 
 
 def find_leader(node: Node, topic: Topic, number: int) -> Leader:
-    """Returns the leader of a partition; its node is -1 if there is none."""
+    """Returns the leader of a partition; its node is -1 if there is none. While the tablet starts here or is being handed over,
+    this node is the leader, and requests to it are refused with an error that clients retry. A client that reads of no leader
+    may take that for permanent: librdkafka answers offset queries from its cached metadata for minutes."""
     broker, tablet_id = node.broker, topic.tablets[number]
     if broker.others is None or broker.tablets.hosts(tablet_id):  # clients ask for thousands that are not here
         try:
@@ -65,4 +67,15 @@ def find_leader(node: Node, topic: Topic, number: int) -> Leader:
         except PenstockError:
             pass
     elsewhere = node.view.leader_elsewhere(tablet_id)
-    return Leader(NO_LEADER, NO_EPOCH) if elsewhere is None else elsewhere
+    if elsewhere is not None:
+        return elsewhere
+    return Leader(node.node_id if _is_expected_here(node, topic, number) else NO_LEADER, NO_EPOCH)
+
+
+def _is_expected_here(node: Node, topic: Topic, number: int) -> bool:
+    """Whether a partition that is not served should be in a moment, by this node."""
+    broker = node.broker
+    if broker.others is not None:
+        return broker.owner_of(topic, number) == node.node_id
+    state = broker.tablets.state(topic.tablets[number])
+    return state is not None and not state.trouble
