@@ -12,7 +12,7 @@ from penstock.coordination import Coordination, KeyChange
 from penstock.gateway.kafka import KafkaGateway
 from penstock.interconnect import Interconnect, Link
 from penstock.server.cluster.forwarding import ForwardService, LeaderForwarder
-from penstock.server.cluster.kafka_view import InStep, KafkaView, MoveTablet
+from penstock.server.cluster.kafka_view import InStep, KafkaView, MoveTablet, ReachableMembers
 from penstock.server.cluster.serving_tablets import ServingTablets
 
 
@@ -28,6 +28,7 @@ class KafkaSide:
         *,
         loads: Callable[[], dict[int, float]],
         link_to: Callable[[int], Link],
+        is_connected: Callable[[int], bool],
         in_step: InStep,
         rack: str,
         random: Random,
@@ -37,6 +38,7 @@ class KafkaSide:
         self._tablets = tablets
         self._in_step = in_step
         self._rack = rack
+        self._members = ReachableMembers(coordination, is_connected)
         self._serving = ServingTablets(
             node_id,
             interconnect,
@@ -85,14 +87,18 @@ class KafkaSide:
         """Answer what other nodes forward, with the listeners of this node by name; `position` is that of the broker's tables."""
         self._service.lead(broker, gateways, position)
 
-    def check_disks(self) -> None:
-        """Look whether other disks are in step than before; to be called now and then."""
+    def check(self) -> None:
+        """Look whether other disks are in step than before, and whether nodes without a lease can still be reached; to be called
+        now and then."""
+        if self._members.update():
+            self._follow_members()
         self.view.check_in_step()
 
     def _new_view(self, move_tablet: MoveTablet | None, *, is_leading: bool) -> KafkaView:
         return KafkaView(
             self._node_id,
             self._coordination,
+            self._members,
             self._serving,
             default_group=self._tablets.group,
             in_step=self._in_step,
@@ -106,7 +112,11 @@ class KafkaSide:
         return None if leader is None else leader.record.node_id
 
     def _follow(self, _changes: list[KeyChange]) -> None:
-        self._serving.follow(member.node_id for member in self._coordination.members())
+        self._members.update()
+        self._follow_members()
+
+    def _follow_members(self) -> None:
+        self._serving.follow(self._members.records)
         self._changed()
 
     def _changed(self) -> None:

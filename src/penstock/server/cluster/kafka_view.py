@@ -27,6 +27,26 @@ class _Group(NamedTuple):
     copies: int
 
 
+class ReachableMembers:
+    """The nodes that clients can be sent to, by id: those with a lease, and those that have lost it while this node is connected
+    to them. One that is cut off from etcd serves its partitions until the leader has them handed over."""
+
+    def __init__(self, coordination: Coordination, is_connected: Callable[[int], bool]) -> None:
+        self.records: dict[int, MemberRecord] = {}
+        self._coordination = coordination
+        self._is_connected = is_connected
+        self.update()
+
+    def update(self) -> bool:
+        """Take in members and connections as they are now. Returns whether the nodes are others than before."""
+        records = {member.node_id: member for member in self._coordination.members()}
+        for node_id, record in self.records.items():
+            if node_id not in records and not record.is_leaving and self._is_connected(node_id):
+                records[node_id] = record
+        before, self.records = self.records, records
+        return records != before
+
+
 class KafkaView:
     """See ClusterView of the gateway. `changed` is called whenever something here may have changed."""
 
@@ -34,6 +54,7 @@ class KafkaView:
         self,
         node_id: int,
         coordination: Coordination,
+        members: ReachableMembers,
         serving: ServingTablets | None,
         *,
         default_group: int,
@@ -46,6 +67,7 @@ class KafkaView:
         self.forwarder = forwarder
         self._node_id = node_id
         self._coordination = coordination
+        self._reachable = members
         self._serving = serving
         self._default_group = default_group
         self._in_step = in_step
@@ -59,7 +81,7 @@ class KafkaView:
     def changed(self) -> None:
         """Members, owners, groups or tablets may be others by now."""
         self.version += 1
-        self._members = {member.node_id: member for member in self._coordination.members()}
+        self._members = self._reachable.records
         self._groups.clear()
         for entry in self._coordination.groups().values():
             try:

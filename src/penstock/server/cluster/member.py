@@ -93,7 +93,7 @@ class ClusterMember:
         self.kafka.start()
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
-        self._checking = asyncio.create_task(self._check_disks(), name="check-disks")
+        self._checking = asyncio.create_task(self._check_kafka_side(), name="check-kafka-side")
 
     def _new_registry(self) -> SchemaRegistry:
         node_id, link_to = self._layout.node_id, self._peers.link
@@ -109,6 +109,7 @@ class ClusterMember:
             self.tablets,
             loads=self._service.loads,
             link_to=self._peers.link,
+            is_connected=self._peers.is_connected,
             in_step=in_step,
             rack=self._config.rack or "",
             random=self._random,
@@ -276,10 +277,10 @@ class ClusterMember:
             closing.callback(observatory.unwatch, gateway)
         log.info("this node follows the leader and serves its partitions")
 
-    async def _check_disks(self) -> None:
+    async def _check_kafka_side(self) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
-            self.kafka.check_disks()
+            self.kafka.check()
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
