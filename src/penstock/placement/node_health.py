@@ -1,6 +1,7 @@
 """Which nodes live, as the leader sees them over time. No I/O.
 
-A node that was lost and came back gets no tablets of others for a while, longer each time it is lost again.
+A node that was lost and came back gets no tablets of others for a while, longer each time it is lost again. Nor does one that has
+just got its lease: until it follows the leader it serves no clients.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class _Seen:
     losses: int = 0
     was_alive: bool = False
     is_member: bool = False
+    member_since: float = 0.0
     leaseless_since: float | None = None  # though it is reached
 
 
@@ -51,6 +53,8 @@ class NodeHealth:
             seen = self._seen[node_id] = _Seen(state, now)
         elif seen.state is not state:
             self._change(seen, state, now)
+        if is_member and not seen.is_member:
+            seen.member_since = now
         seen.is_member = is_member
         if is_member or state is not NodeState.ALIVE:
             seen.leaseless_since = None
@@ -63,7 +67,7 @@ class NodeHealth:
         """A node that was updated, for the planner."""
         seen = self._seen[node_id]
         settle_s = SETTLE_S * (1 << min(seen.losses, DOUBLINGS_MAX))
-        is_settled = seen.state is NodeState.ALIVE and now - seen.since >= settle_s
+        is_settled = seen.state is NodeState.ALIVE and now - max(seen.since, seen.member_since) >= settle_s
         since = seen.leaseless_since
         has_lost_lease = since is not None and now - since >= LEASELESS_S
         return NodeView(

@@ -9,6 +9,18 @@ from penstock.placement.owners import unused_ranges
 from penstock.placement.tablet_health import FAILING_S, HOLD_S, STEADY_S, TabletHealth
 
 
+def test_a_node_that_has_just_got_its_lease_back_settles_as_one_that_came_back() -> None:
+    health = NodeHealth(0.0)
+
+    def is_settled(now: float, *, is_member: bool) -> bool:
+        health.update(2, now, is_member=is_member, is_connected=True, is_given_up=False)
+        return health.view(2, now, is_draining=False).is_settled
+
+    assert [is_settled(now, is_member=True) for now in (0.0, SETTLE_S - 1, SETTLE_S)] == [False, False, True]
+    is_settled(20.0, is_member=False)
+    assert [is_settled(30.0 + later, is_member=True) for later in (0.0, SETTLE_S - 1, SETTLE_S)] == [False, False, True]
+
+
 def test_a_node_that_keeps_getting_lost_settles_later_each_time() -> None:
     health, now = NodeHealth(0.0), 0.0
     waits = []
