@@ -25,9 +25,9 @@ from tests.spark.pipelines.table_pipelines import read_table
 from tests.spark.pipelines.test_kills import World, committed, world
 from tests.spark.spark_cluster import JAVA_OPTIONS, SparkCluster, spark_cluster
 
-REPLAYED = 20_000
 KEYS = 400
 KILLS = int(os.environ.get("KILLS", "8"))
+REPLAYED = 25_000 * KILLS  # more than is replayed between the kills
 BATCH = 1_000
 FEED_ROWS = 30
 FEED_EVERY_S = 0.25
@@ -244,6 +244,7 @@ def shake(one: World, cluster: SparkCluster, file: Path, seed: int) -> None:
         while "rows read" not in running.said()[said:] and time.monotonic() < deadline and running.process.poll() is None:
             time.sleep(0.05)
         time.sleep(chance.uniform(0.0, 2.0))
+        assert running.process.poll() is None, f"it has ended before kill {kill}: {running.said()[-3000:]}"
         if kill % 4 == 0:
             running.kill()
             running = one.pipeline(file, *SMALL, master=cluster.address)
