@@ -56,6 +56,7 @@ from penstock.server.cluster.groups import ClusterGroups, group_ids, system_grou
 from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
 from penstock.server.cluster.joining import check_members
 from penstock.server.cluster.known_nodes import serving_node
+from penstock.server.cluster.leaving import hand_over
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
@@ -76,8 +77,6 @@ log = logging.getLogger(__name__)
 
 STEP_S: Final = 0.25
 MARK_S: Final = 5.0
-HAND_OVER_S, HAND_OVER_EACH_S = 5.0, 0.02  # at most, before a node ends, and more for each tablet
-LEAVE_LOOK_S: Final = 0.05
 RETRY_S: Final = 1.0
 LISTENERS: Final = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http", "schema_registry")
 
@@ -130,21 +129,11 @@ class ClusterNode:
 
     async def _hand_over(self) -> None:
         """Let other nodes take the tablets of this one, and the lead, while it still serves; the rest is taken over later."""
-        coordination, node_id = self._coordination, self.layout.node_id
+        coordination, tablets = self._coordination, self._member.tablets
         if not coordination.status.is_usable:
             return
-        try:
-            async with asyncio.timeout(HAND_OVER_S + HAND_OVER_EACH_S * len(self._member.tablets.states())):
-                self._record = msgspec.structs.replace(self._record, is_leaving=True)
-                await coordination.update_member(self._record)
-                while coordination.staying() - {node_id} and not coordination.is_maintained:
-                    if not self._member.tablets.states() and self._role.role == STANDBY:
-                        return
-                    await asyncio.sleep(LEAVE_LOOK_S)
-        except TimeoutError:
-            log.warning("not all tablets were handed over in time; others take them over")
-        except PenstockError as error:
-            log.warning("tablets are not handed over: %s", error)
+        self._record = msgspec.structs.replace(self._record, is_leaving=True)
+        await hand_over(coordination, self._record, lambda: len(tablets.states()), has_lead=lambda: self._role.role != STANDBY)
 
     async def _leave(self) -> None:
         """Leave coordination, so that another node leads at once."""
