@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from penstock.blob.proxy import GroupProxy
 from penstock.core.clock import boot_time
 from penstock.core.errors import PenstockError, UnavailableError
+from penstock.core.periodic import report_defect
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,12 @@ class Confirmations:
                 async with asyncio.timeout(INTERVAL_S):
                     await tablets.due.wait()
             tablets.begin_round()
-            is_confirmed = await self._ask(tablets)
+            try:
+                is_confirmed = await self._ask(tablets)
+            except Exception as error:  # noqa: BLE001 - it is reported
+                report_defect(f"group {tablets.number:08x} confirms no tablet, and is asked again in a second", error)
+                is_confirmed = False
+                await asyncio.sleep(ROUND_S)
             tablets.end_round(is_confirmed=is_confirmed)
             if not is_confirmed:
                 await asyncio.sleep(RETRY_S)

@@ -15,6 +15,7 @@ from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import repeat
 from penstock.queue import Offload, Partition, compact, dirt_of
 
 log = logging.getLogger(__name__)
@@ -54,9 +55,7 @@ class Compaction:
 
     async def run(self) -> None:
         """Run every `interval_s` until cancelled."""
-        while True:
-            await asyncio.sleep(self._options.interval_s)
-            await self.once()
+        await repeat("compaction", self._options.interval_s, self.once)
 
     async def once(self) -> None:
         """Compact every partition that is due and served now, the dirtiest first; one that fails is retried on the next run."""

@@ -8,6 +8,7 @@ import logging
 
 from penstock.broker.tablets import Tablets
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import repeat
 from penstock.queue import Partition
 
 log = logging.getLogger(__name__)
@@ -26,9 +27,7 @@ class HeadLimit:
 
     async def run(self) -> None:
         """Run periodically until cancelled."""
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            await self.once()
+        await repeat("the limit of heads", INTERVAL_S, self.once)
 
     async def once(self) -> None:
         """Check all served partitions once; one that fails is retried on the next run."""

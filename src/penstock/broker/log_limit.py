@@ -3,11 +3,11 @@ they serve, which takes long for many tablets."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import repeat
 from penstock.tablet import KvTablet
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,7 @@ class LogLimit:
 
     async def run(self) -> None:
         """Run periodically until cancelled."""
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            await self.once()
+        await repeat("the limit of logs", INTERVAL_S, self.once)
 
     async def once(self) -> None:
         """Check all tablets once; one that fails is retried on the next run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -12,6 +11,7 @@ from penstock.broker.errors import PartitionUnavailableError
 from penstock.broker.tablets import Tablets
 from penstock.broker.topic import Topic
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import repeat
 
 NeededFrom = Callable[[Topic, int], int | None]
 """The first offset of a partition that is still needed; None if no offset is."""
@@ -42,9 +42,7 @@ class Retention:
 
     async def run(self) -> None:
         """Run every `interval_s` until cancelled."""
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await self.once()
+        await repeat("retention", self._interval_s, self.once)
 
     async def once(self) -> None:
         """Apply retention to every partition that is served now; one that fails is retried on the next run."""

@@ -20,9 +20,11 @@ from penstock.coordination.port import (
     Snapshot,
 )
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import report_defect
 
 log = logging.getLogger(__name__)
 
+CANNOT_FOLLOW: Final = "the keys of the cluster cannot be followed; they are listed again"
 RETRY_S: Final = 0.05
 RETRY_S_MAX: Final = 1.0
 
@@ -68,7 +70,11 @@ class Follower:
                 retry_s = RETRY_S if self._mirror.revision > before else min(RETRY_S_MAX, retry_s * 2)
                 await asyncio.sleep(retry_s)
             except PenstockError:
-                log.exception("the keys of the cluster cannot be followed; they are listed again")
+                log.exception(CANNOT_FOLLOW)
+                self._must_list = True
+                await asyncio.sleep(RETRY_S_MAX)
+            except Exception as error:  # noqa: BLE001 - it is reported
+                report_defect(CANNOT_FOLLOW, error)
                 self._must_list = True
                 await asyncio.sleep(RETRY_S_MAX)
 

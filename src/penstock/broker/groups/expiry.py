@@ -12,6 +12,7 @@ from penstock.broker.groups.options import GroupOptions
 from penstock.broker.groups.registry import Groups
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import repeat
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +29,7 @@ class Expiry:
 
     async def run(self) -> None:
         """Sweep at each interval, until cancelled."""
-        while True:
-            await asyncio.sleep(self._options.expiry_interval_s)
-            await self.sweep()
+        await repeat("the expiry of offsets", self._options.expiry_interval_s, self.sweep)
 
     async def sweep(self) -> None:
         """Delete the offsets that have expired."""

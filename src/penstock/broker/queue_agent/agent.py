@@ -6,7 +6,6 @@ asked at once for all of them, with a deadline, and one that does not answer cou
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Callable
@@ -41,6 +40,7 @@ from penstock.broker.topic import Topic
 from penstock.broker.weights import Weights, batch_at, weight_before
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError, UnavailableError
+from penstock.core.periodic import repeat
 from penstock.core.record_format import MAX_MS
 from penstock.queue import Partition, count_messages, offset_of_last
 
@@ -103,14 +103,15 @@ class QueueAgent:
 
     async def run(self) -> None:
         """Run passes until cancelled."""
-        while True:
-            await asyncio.sleep(INTERVAL_S)
-            if not self._is_leader():
-                continue
-            try:
-                await self.once()
-            except PenstockError as error:
-                log.warning("the pass of the queue agent was cut short: %s", error)
+        await repeat("the queue agent", INTERVAL_S, self._lead_once)
+
+    async def _lead_once(self) -> None:
+        if not self._is_leader():
+            return
+        try:
+            await self.once()
+        except PenstockError as error:
+            log.warning("the pass of the queue agent was cut short: %s", error)
 
     async def once(self) -> None:
         """One pass over all queues."""

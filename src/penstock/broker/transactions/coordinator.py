@@ -32,6 +32,7 @@ from penstock.broker.transactions.transaction import NO_PRODUCER, V2, Producer, 
 from penstock.broker.transactions.transaction_slot import AddCallback, TransactionSlot
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidRequestError, PenstockError
+from penstock.core.periodic import repeat
 
 log = logging.getLogger(__name__)
 
@@ -100,8 +101,10 @@ class TransactionCoordinator:
             self._track_ongoing(slot)
             if transaction.is_prepared:
                 self._start_finishing(slot)
-        self._spawn(self._watch_timeouts(), "transaction-timeouts")
-        self._spawn(self._watch_expiry(), "transactional-id-expiry")
+        aborting = repeat("the abort of late transactions", self._options.check_interval_s, self._abort_all_late)
+        self._spawn(aborting, "transaction-timeouts")
+        expiring = repeat("the expiry of transactional ids", self._options.expiry_interval_s, self._expire_idle)
+        self._spawn(expiring, "transactional-id-expiry")
 
     async def stop(self) -> None:
         """Cancel all tasks. The next start continues from what is stored."""
@@ -377,11 +380,9 @@ class TransactionCoordinator:
                 error,
             )
 
-    async def _watch_timeouts(self) -> None:
-        while True:
-            await asyncio.sleep(self._options.check_interval_s)
-            for slot in [slot for slot in self._ongoing if self._is_late(slot.transaction)]:
-                await self._abort_late(slot)
+    async def _abort_all_late(self) -> None:
+        for slot in [slot for slot in self._ongoing if self._is_late(slot.transaction)]:
+            await self._abort_late(slot)
 
     def _is_late(self, transaction: Transaction) -> bool:
         due_ms = transaction.deadline_ms
@@ -400,13 +401,11 @@ class TransactionCoordinator:
             except PenstockError as error:
                 log.warning("the transaction of %r will be aborted later: %s", old.transactional_id, error)
 
-    async def _watch_expiry(self) -> None:
-        while True:
-            await asyncio.sleep(self._options.expiry_interval_s)
-            oldest_ms = int(self._ages.wall() * 1000) - int(self._options.id_expiration_s * 1000)
-            late = [name for name, slot in self._slots.items() if _is_idle(slot, oldest_ms)]
-            for begin in range(0, len(late), EXPIRIES_AT_ONCE):
-                await self._expire(late[begin : begin + EXPIRIES_AT_ONCE], oldest_ms)
+    async def _expire_idle(self) -> None:
+        oldest_ms = int(self._ages.wall() * 1000) - int(self._options.id_expiration_s * 1000)
+        late = [name for name, slot in self._slots.items() if _is_idle(slot, oldest_ms)]
+        for begin in range(0, len(late), EXPIRIES_AT_ONCE):
+            await self._expire(late[begin : begin + EXPIRIES_AT_ONCE], oldest_ms)
 
     async def _expire(self, names: list[str], oldest_ms: int) -> None:
         idle = [self._slots[name] for name in names if name in self._slots and _is_idle(self._slots[name], oldest_ms)]

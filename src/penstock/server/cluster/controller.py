@@ -25,6 +25,7 @@ from penstock.blob import (
 from penstock.coordination import Coordination, Entry, MemberRecord, NotLeaderError, OperatorRequest, Outcome, decode_request
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError, InvalidRequestError, PenstockError, UnavailableError
+from penstock.core.periodic import repeat
 from penstock.server.cluster.groups import ClusterGroups, group_ids
 
 log = logging.getLogger(__name__)
@@ -300,16 +301,18 @@ def _domain(member: MemberRecord) -> str:
 
 async def lead(controller: GroupController, coordination: Coordination, interval_s: float) -> None:
     """Decide for as long as this node runs, whenever it leads."""
-    while True:
-        await asyncio.sleep(interval_s)
+
+    async def decide() -> None:
         if coordination.leadership is None or not coordination.status.is_usable:
-            continue
+            return
         try:
             await controller.step()
         except NotLeaderError as error:
             log.info("this node decides nothing any more: %s", error)
         except PenstockError as error:
             log.warning("a decision about storage groups will be tried again: %s", error)
+
+    await repeat("the controller of storage groups", interval_s, decide)
 
 
 def _seat(request: OperatorRequest) -> Seat:

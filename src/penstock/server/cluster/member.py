@@ -17,6 +17,7 @@ from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import repeat
 from penstock.interconnect import Interconnect
 from penstock.placement import Answer, Placement
 from penstock.server.broker_host import BrokerHost, Listener, listen_kafka, listen_schemas
@@ -93,7 +94,8 @@ class ClusterMember:
         self.kafka.start()
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
-        self._checking = asyncio.create_task(self._check_kafka_side(), name="check-kafka-side")
+        checking = repeat("the look at other nodes", CHECK_S, self._check_kafka_side)
+        self._checking = asyncio.create_task(checking, name="check-kafka-side")
 
     def _new_registry(self) -> SchemaRegistry:
         node_id, link_to = self._layout.node_id, self._peers.link
@@ -278,9 +280,7 @@ class ClusterMember:
         log.info("this node follows the leader and serves its partitions")
 
     async def _check_kafka_side(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_S)
-            self.kafka.check()
+        self.kafka.check()
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -8,6 +8,7 @@ node that becomes the leader knows the load of the tablets of its predecessor.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from random import Random
@@ -17,11 +18,14 @@ import msgspec
 
 from penstock.interconnect import CallStatus, Interconnect, Link, Parts, ServedCall
 
+log = logging.getLogger(__name__)
+
 TABLETS_DESTINATION: Final = 3
 SERVING: Final = 1  # the one method
 ASK_S: Final = 10.0
 ANSWER_S: Final = 7.0  # while nothing changes
 RETRY_S: Final = 0.25
+UNKNOWN_S: Final = 10.0  # until a node is asked again whose answer was not understood
 GATHER_S: Final = 0.01  # changes that follow each other so quickly are told at once: a node may start hundreds of tablets
 REPLY_BYTES: Final = 2 << 20  # some hundred thousand tablets
 
@@ -98,7 +102,12 @@ class ServingTablets:
             if reply.status is not CallStatus.OK:
                 await asyncio.sleep(RETRY_S)
                 continue
-            serving = _decode(reply.body)
+            try:
+                serving = _decode(reply.body)
+            except msgspec.MsgspecError as error:  # of another version
+                log.error("what node %d serves is not understood, and asked again in %g s: %s", node_id, UNKNOWN_S, error)
+                await asyncio.sleep(UNKNOWN_S)
+                continue
             known = serving.version
             self._loads[node_id] = serving.loads
             if serving.generations is not None:
