@@ -18,5 +18,5 @@ async def repeat(what: str, interval_s: float, work: Callable[[], Awaitable[obje
 
 
 def report_defect(message: str, error: Exception) -> None:
-    """Report an error that nobody expected to the event loop: it is logged with its traceback, and fails a simulation."""
+    """Report an unexpected error to the event loop: it is logged with its traceback, and fails a simulation."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -35,7 +35,7 @@ def test_work_that_fails_goes_on_and_the_failure_is_reported() -> None:
             nonlocal done
             done += 1
             if done == 2:
-                raise ZeroDivisionError("nobody thought of that")
+                raise ZeroDivisionError("unexpected")
 
         task = asyncio.create_task(repeat("work", 1, work))
         await asyncio.sleep(5.5)

@@ -101,7 +101,7 @@ class TransactionCoordinator:
             self._track_ongoing(slot)
             if transaction.is_prepared:
                 self._start_finishing(slot)
-        aborting = repeat("the abort of late transactions", self._options.check_interval_s, self._abort_all_late)
+        aborting = repeat("the check of transaction timeouts", self._options.check_interval_s, self._abort_all_late)
         self._spawn(aborting, "transaction-timeouts")
         expiring = repeat("the expiry of transactional ids", self._options.expiry_interval_s, self._expire_idle)
         self._spawn(expiring, "transactional-id-expiry")
