@@ -11,7 +11,7 @@ import pytest
 from penstock.blob import Confirmations, Erasure, GroupProxy
 from penstock.blob.confirmation import PATIENCE_S, VALID_S
 from penstock.core.errors import FencedError, UnavailableError
-from penstock.testing.sim_loop import current_loop, run_simulation
+from penstock.testing.sim_loop import SimulationError, current_loop, run_simulation
 from tests.sim_group import SimGroup, run_group
 from tests.sim_tablet import TABLET, SimNode
 
@@ -67,6 +67,30 @@ def test_a_confirmation_holds_for_a_while_from_when_it_was_sent_and_needs_a_quor
         await confirmed(group, Tablet(1, 1), test)
 
     run_group(Erasure.MIRROR_3, scenario)
+
+
+def test_an_unexpected_error_is_reported_and_tablets_are_confirmed_again_after_it() -> None:
+    asked: list[float] = []
+
+    async def scenario(group: SimGroup) -> None:
+        async def proxy_of(_: int) -> GroupProxy:
+            asked.append(current_loop().time())
+            if len(asked) == 3:
+                raise ZeroDivisionError("unexpected")
+            return group.proxy
+
+        confirmations = Confirmations(proxy_of, current_loop().time)
+        confirmations.add(0, Tablet(1, 1), confirmations.now())
+        running = asyncio.create_task(confirmations.run())
+        await asyncio.sleep(10.0)
+        assert confirmations.now() < confirmations.until
+        assert len(asked) > 5
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    with pytest.raises(SimulationError, match="confirms no tablet, and is asked again"):
+        run_group(Erasure.MIRROR_3, scenario)
+    assert len(asked) > 5, "it fails because of the report alone"
 
 
 def test_a_tablet_that_was_started_elsewhere_is_superseded_before_anything_is_confirmed() -> None:

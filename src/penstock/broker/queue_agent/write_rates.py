@@ -86,7 +86,7 @@ class WriteRates:
         woken, self._woken[:] = list(self._woken), []
         for wake in woken:
             key = wake.place[0].id, wake.place[1]
-            self._fall_silent(key)
+            self._stop_waiting(key)
             self._busy[key] = wake.place
             self._rates[key].fade(now_s - INTERVAL_S)  # all of the growth is of the last second
         for at, (key, (topic, number)) in enumerate(list(self._busy.items())):
@@ -110,7 +110,7 @@ class WriteRates:
     def _look_at_all(self) -> None:
         self._busy = {(topic.id, number): (topic, number) for topic in self._topics() for number in range(topic.partitions)}
         for key in list(self._idle):
-            self._fall_silent(key)
+            self._stop_waiting(key)
         self._woken.clear()
         for gone in self._rates.keys() - self._busy.keys():
             del self._rates[gone]
@@ -129,7 +129,7 @@ class WriteRates:
             self._idle[key] = (wake, partition)
             partition.arrivals.watch(wake)
 
-    def _fall_silent(self, key: Key) -> None:
+    def _stop_waiting(self, key: Key) -> None:
         """Wait for no write to a partition any more."""
         with suppress(KeyError):
             wake, partition = self._idle.pop(key)

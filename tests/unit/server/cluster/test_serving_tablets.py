@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from penstock.server.cluster.serving_tablets import ServingTablets
+import pytest
+
+from penstock.server.cluster.serving_tablets import UNKNOWN_S, ServingTablets
 from penstock.testing.sim_loop import current_loop, run_simulation
 from tests.interconnect_world import SimNode, new_network
 
@@ -39,6 +42,27 @@ def test_how_busy_the_tablets_of_a_node_are_is_known_elsewhere_and_still_when_it
         heard.follow([2])
         assert heard.elsewhere == {}
         assert heard.loads() == {1001: 900.0, 1002: 70.0}
+        await told.stop()
+        await heard.stop()
+
+    run_simulation(main(), seed=1)
+
+
+def test_a_node_whose_answer_is_not_understood_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        network = new_network()
+        first, second = await SimNode(network, 1).start(), await SimNode(network, 2).start()
+        generations: dict[Any, int] = {"of another version": 1}
+        told = await _serving(first, second, generations, {})
+        heard = await _serving(second, first, {}, {})
+        heard.follow([1])
+        await asyncio.sleep(1)
+        assert heard.elsewhere == {}
+        assert "what node 1 serves is not understood" in caplog.text
+        del generations["of another version"]
+        generations[1001] = 3
+        await asyncio.sleep(UNKNOWN_S)
+        assert heard.elsewhere == {1: {1001: 3}}
         await told.stop()
         await heard.stop()
 
