@@ -174,7 +174,11 @@ class Journal:
         return place
 
     def before_flush(self, compose: Callable[[], None]) -> None:
-        """Call `compose` just before the next flush, which comes at the end of this turn or after the one in progress."""
+        """Call `compose` just before the next flush, which comes at the end of this turn or after the one in progress. On a disk
+        that is closed there is none: it is called all the same, and what it submits is refused."""
+        if self._is_closed:
+            self._loop.call_soon(compose)
+            return
         self._composers.append(compose)
         if not self._is_due:
             self._is_due = True
@@ -226,6 +230,9 @@ class Journal:
             await self._done
         self._is_closed = True
         self._batch.settle(_closed())  # those that came too late
+        composers, self._composers = self._composers, []
+        for compose in composers:
+            self._loop.call_soon(compose)
 
     def _start_chunk(self) -> None:
         if self.offset:

@@ -235,6 +235,21 @@ def test_closing_flushes_what_is_left_and_gives_back_reserved_room() -> None:
     run_simulation(run())
 
 
+def test_a_tablet_that_asked_for_a_turn_gets_it_though_the_journal_is_closed() -> None:
+    async def run() -> None:
+        bench = Bench()
+        turns: list[str] = []
+        bench.append(0)
+        await asyncio.sleep(0.5)  # the flush is in progress
+        bench.journal.before_flush(lambda: turns.append("before"))
+        await bench.journal.close()
+        bench.journal.before_flush(lambda: turns.append("after"))
+        await asyncio.sleep(0)
+        assert turns == ["before", "after"]
+
+    run_simulation(run())
+
+
 def test_a_journal_to_which_nothing_was_appended_leaves_no_file() -> None:
     async def run() -> None:
         bench = Bench()
