@@ -63,6 +63,38 @@ def test_a_damaged_partition_is_named_and_repaired_while_all_else_is_served(tmp_
         assert node.stop() == 0
 
 
+def test_what_a_scrub_finds_is_told_before_anyone_reads_it(tmp_path: Path) -> None:
+    argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
+    with running_node(tmp_path / "log", argv) as node:
+        node.ok("topic", "create", "hurt", "sound")
+        node.ok("produce", "hurt", stdin=b"lost-" + b"x" * 50_000 + b"\n")
+        node.ok("produce", "sound", stdin=b"kept\n")
+        assert node.stop() == 0
+    with running_node(tmp_path / "log", argv) as node:  # the chunk is sealed by now
+        api = client_of(node)
+        where = {"PENSTOCK_HTTP": api.address, "PENSTOCK_BOOTSTRAP": node.bootstrap}
+        (chunk,) = (path for path in (tmp_path / "data").rglob("*.chunk") if b"lost-" in path.read_bytes())
+        with chunk.open("r+b") as file:
+            file.seek(chunk.read_bytes().index(b"lost-"))
+            file.write(b"L")
+        assert penstock("storage", "scrub", variables=where).returncode == 0
+        eventually(lambda: bool(api.get("/storage")["groups"][0]["vdisks"][0]["damaged"]))
+        eventually(lambda: "DISK_DAMAGED" in {alert["code"] for alert in api.get("/overview")["alerts"]})
+        shown = penstock("status", "--check", variables=where)
+        assert shown.returncode == 1
+        for told in (b"1 damaged part", str(tmp_path / "data").encode(), b"topic 'hurt'", b"penstock topic repair hurt"):
+            assert told in shown.stdout, shown.stdout
+        assert b"sound" not in shown.stdout
+        assert "topic 'hurt'" in api.send("GET", "/readyz").json["damage"][0]
+        port = api.address.rpartition(":")[2]
+        found = penstock("doctor", "--data-dir", str(tmp_path / "data"), variables={**where, "PENSTOCK_HTTP_PORT": port}).stdout
+        assert b"data is damaged" in found, found
+        losses = api.get("/storage")["groups"][0]["vdisks"][0]["losses"]
+        assert any("is damaged" in loss for loss in losses), losses
+        assert node.ok("consume", "sound").split() == ["kept"]
+        assert node.stop() == 0
+
+
 def test_a_loss_that_nothing_tells_the_extent_of_is_told_too(tmp_path: Path) -> None:
     argv = ["--data-dir", str(tmp_path / "data"), "--http-port", "0"]
     with running_node(tmp_path / "log", argv) as node:

@@ -67,9 +67,10 @@ const VDiskItem = ({ vdisk }: { vdisk: VDisk }) => (
       </div>
     </dl>
     {vdisk.to_heal > 0 && <div class="small warn-text">{plural(vdisk.to_heal, "part")} to restore</div>}
+    {vdisk.damaged > 0 && <div class="small bad-text">{plural(vdisk.damaged, "damaged part")}</div>}
     {vdisk.losses.length > 0 && (
       <details class="small">
-        <summary>{plural(vdisk.losses.length, "loss", "losses")} found at startup</summary>
+        <summary>{plural(vdisk.losses.length, "loss", "losses")} found</summary>
         <ul>
           {vdisk.losses.map((loss) => (
             <li key={loss} class="wrap">

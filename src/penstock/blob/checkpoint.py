@@ -26,7 +26,7 @@ from struct import Struct
 
 import numpy as np
 
-from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Channel
+from penstock.blob.channel import CHUNK_SHIFT, DAMAGED, OFFSET_SHIFT, SIZE_PART_SHIFT, Channel, size_part_of
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import Position
 from penstock.blob.meta import DiskState, StateItem, decode_items, encode_items
@@ -144,6 +144,8 @@ def _load_slice(body: memoryview, index: DiskIndex) -> None:
     ]
     index.channel(channel_key).load(keys, entries)
     _account(rows, index)
+    for row in np.flatnonzero(rows["flags"] & DAMAGED).tolist():
+        index.damaged.add(channel_key + keys[row] + size_part_of(entries[row]).to_bytes(4, "big"))
 
 
 def _account(rows: np.ndarray[tuple[int], np.dtype[np.void]], index: DiskIndex) -> None:

@@ -73,6 +73,7 @@ class DiskIndex:
         self.state = DiskState.FRESH
         self.marks: dict[int, SisterMark] = {}  # of the sisters, by order, and this disk's own guid and life
         self.parts = 0
+        self.damaged: set[bytes] = set()  # ids of the parts among them whose bytes can no longer be trusted
         self.tombstones: deque[tuple[int, bytes, bytes]] = deque()
         self.sync_log: deque[MetaItem] = deque(maxlen=SYNC_LOG_MAX)
         self.sync_end = 0
@@ -121,7 +122,7 @@ class DiskIndex:
         kept = tuple(other for other in known if has_part(other) and not _same_part(other, entry))
         for other in known:
             if other not in kept and has_part(other):
-                self._account(other, -1)
+                self._release(blob_id[:PREFIX_SIZE], other)
         channel.set_entries(key, (*kept, entry))
         self._account(entry, 1)
         return entry
@@ -142,7 +143,7 @@ class DiskIndex:
         kept = tuple(held_entry for held_entry in known if held_entry not in gone)
         flags = known[0] & FLAGS_MASK
         for held_entry in gone:
-            self._account(held_entry, -1)
+            self._release(blob_id[:PREFIX_SIZE], held_entry)
         channel.set_entries(key, kept or ((flags,) if flags else ()))
 
     def take_back(self, blob_id: bytes, entry: Entry, damaged: Entry | None) -> None:
@@ -173,6 +174,7 @@ class DiskIndex:
         if marked == known:
             return False
         channel.set_entries(key, marked)
+        self.damaged.add(blob_id)
         return True
 
     def listed(
@@ -265,7 +267,7 @@ class DiskIndex:
         if channel is None:
             return True
         ended = channel.sweep(limit)
-        if self.disks == 1:
+        if self.disks == 1 and not self.damaged:
             self._forget_all(channel, ended)
         else:
             for key in ended:
@@ -363,7 +365,7 @@ class DiskIndex:
     def _forget(self, channel_key: bytes, channel: Channel, key: bytes) -> None:
         for entry in channel.entries(key):
             if has_part(entry):
-                self._account(entry, -1)
+                self._release(channel_key + key, entry)
         if self.disks > 1 and channel.is_tombstone_needed(key):
             channel.set_entries(key, (channel.flags(key),))
             self.tombstones.append((self.sync_end, channel_key, key))
@@ -371,7 +373,8 @@ class DiskIndex:
             channel.set_entries(key, ())
 
     def _forget_all(self, channel: Channel, keys: list[bytes]) -> None:
-        """As `_forget` for each, where no other disk has to hear of it. Every entry of a tablet's log comes to this end."""
+        """As `_forget` for each, where no other disk has to hear of it and no part is damaged. Every entry of a tablet's log
+        comes to this end."""
         freed: dict[int, int] = {}
         parts = 0
         for key in keys:
@@ -384,6 +387,11 @@ class DiskIndex:
         for chunk, size in freed.items():
             self.chunk_use(chunk).live -= size
         self.parts -= parts
+
+    def _release(self, prefix: bytes, entry: Entry) -> None:
+        self._account(entry, -1)
+        if entry & DAMAGED:
+            self.damaged.discard(prefix + size_part_of(entry).to_bytes(4, "big"))
 
     def _account(self, entry: Entry, sign: int) -> None:
         place = place_of(entry)

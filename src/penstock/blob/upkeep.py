@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator
 
 from penstock.blob.blob_id import BlobId
@@ -28,6 +29,7 @@ CHECKPOINTS_KEPT = 2
 FLUSH_BYTES = 1 << 20
 SMALL_CHUNKS_MAX = 8
 REWRITE_BYTES = 8 << 20
+LOSSES_KEPT = 100
 
 
 class Upkeep:
@@ -50,7 +52,7 @@ class Upkeep:
         self._checkpointing = asyncio.Lock()
         self._was_full = False  # when it looked last
         self._short: dict[int, int] = {}  # chunks that were found short, and what was left of them
-        self.losses: list[str] = list(recovered.losses)
+        self.losses = deque(recovered.losses, LOSSES_KEPT)
 
     async def step(self) -> None:
         """Check free space, write a checkpoint if one is due, and reclaim dead chunks."""

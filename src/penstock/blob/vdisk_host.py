@@ -97,6 +97,11 @@ class VDiskHost:
         """How far the VDisks that lack parts have got with being refilled, by order number."""
         return {order: member.replicator.progress for order, member in self._members.items() if member.lacks_parts}
 
+    def losses(self, order: int) -> list[str]:
+        """What was found lost on a VDisk of this host, when it was opened and since: the latest, in sentences."""
+        member = self._members.get(order)
+        return [] if member is None else list(member.upkeep.losses)
+
     def has_compared(self, order: int) -> bool:
         """Whether a VDisk of this host has got what it missed while it was closed, from all others that answered."""
         member = self._members.get(order)

@@ -44,6 +44,7 @@ from penstock.broker.probe import BrokerReading, GroupCount
 from penstock.broker.route import Route
 from penstock.broker.schema_rules import RefusedRecordsError
 from penstock.broker.sign_in import SignIn, TooManyAttemptsError, WrongPasswordError
+from penstock.broker.system_tablet import CONTENTS as SYSTEM_TABLET_CONTENTS
 from penstock.broker.system_tablet import SystemTablet
 from penstock.broker.table_store import Chunk
 from penstock.broker.tablets import TabletDamage, Tablets, TabletState
@@ -78,6 +79,7 @@ __all__ = [
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",
     "OPERATIONS",
+    "SYSTEM_TABLET_CONTENTS",
     "TOKEN_LIFE_S",
     "TOKEN_LIFE_S_MAX",
     "TOKEN_NAME_CHARACTERS_MAX",

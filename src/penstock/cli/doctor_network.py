@@ -3,6 +3,7 @@ answers."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Address = IPv4Address | IPv6Address
 
 READY_S: Final = 3.0
+READY_BYTES_MAX: Final = 64 << 10
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENING: Final = "0A"
 _PROC: Final = Path("/proc")
@@ -60,16 +62,28 @@ def check_readiness(config: NodeConfig) -> Finding | None:
     try:
         connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        text = answer.read(500).decode(errors="replace").strip()
+        text = answer.read(READY_BYTES_MAX).decode(errors="replace").strip()
     except (OSError, HTTPException):
         return None
     finally:
         connection.close()
+    if answer.status == HTTPStatus.OK and (damage := _damage(text)):
+        more = f"; and {len(damage) - 1} more" if len(damage) > 1 else ""
+        return fail("readiness", f"the node is ready, but data is damaged: {damage[0]}{more}", "penstock status says what to do")
     if answer.status == HTTPStatus.OK:
         return ok("readiness", "the node reports ready")
     if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        return warn("readiness", f"the node reports not ready: {text}", "check its log")
+        return warn("readiness", f"the node reports not ready: {text[:500]}", "check its log")
     return None
+
+
+def _damage(text: str) -> list[str]:
+    """What a node that is ready says of damaged data."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        return []
+    return list(answer.get("damage", ())) if isinstance(answer, dict) else []
 
 
 def _port(key: str, option: str, host: str, port: int) -> Finding:

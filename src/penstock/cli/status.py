@@ -93,9 +93,11 @@ def lines(status: dict[str, Any]) -> list[str]:
     if cluster["nodes"]:
         shown.insert(2, f"nodes      {', '.join(_shown_node(node) for node in cluster['nodes'])}")
     for group in status["groups"]:
+        damaged = sum(vdisk["damaged"] for vdisk in group["vdisks"])
         up = sum(1 for vdisk in group["vdisks"] if vdisk["state"] == "serving")
         shown.append(
             f"storage    group {group['name']}, {group['erasure']}: {group['state']}, {up} of {len(group['vdisks'])} disks; "
+            f"{counted(damaged, 'damaged part') + ', ' if damaged else ''}"
             f"{shown_bytes(group['used'])} used, {shown_bytes(group['free'])} of {shown_bytes(group['total'])} free"
         )
     shown += (f"{alert['level']:<10} {alert['message']}; {alert['what_to_do']}" for alert in overview["alerts"])

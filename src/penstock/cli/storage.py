@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from penstock.cli.client_options import http_options
 from penstock.cli.command_parser import CommandParser
@@ -52,11 +53,29 @@ def run(argv: list[str]) -> int:
             output.document(confirmed)
         output.say(f"messages age by the machine's clock; they were {shown_duration(confirmed['behind_s'])} behind it")
         return ExitCode.OK
-    storage = api.get("/storage")
+    _list_disks(api.get("/storage"), output)
+    return ExitCode.OK
+
+
+def _list_disks(storage: dict[str, Any], output: Output) -> None:
     if output.as_json:
         output.document(storage)
-        return ExitCode.OK
-    columns = ("group", "state", "disk", "realm", "domain", "disk state", "used", "free", "chunks", "parts", "to heal", "path")
+        return
+    columns = (
+        "group",
+        "state",
+        "disk",
+        "realm",
+        "domain",
+        "disk state",
+        "used",
+        "free",
+        "chunks",
+        "parts",
+        "damaged",
+        "to heal",
+        "path",
+    )
     rows = [
         (
             group["name"],
@@ -69,6 +88,7 @@ def run(argv: list[str]) -> int:
             None if vdisk["free"] is None else Size(vdisk["free"]),
             vdisk["chunks"],
             vdisk["parts"],
+            vdisk["damaged"],
             vdisk["to_heal"],
             vdisk["path"],
         )
@@ -76,4 +96,3 @@ def run(argv: list[str]) -> int:
         for vdisk in group["vdisks"]
     ]
     output.rows(columns, rows)
-    return ExitCode.OK

@@ -84,7 +84,8 @@ def _storage(groups: list[dict[str, Any]]) -> Table:
     rows, styles = [], []
     for group in groups:
         serving = sum(vdisk["state"] == "serving" for vdisk in group["vdisks"])
-        styles.append(None if group["state"] == "healthy" else "red")
+        is_sound = group["state"] == "healthy" and not any(vdisk["damaged"] for vdisk in group["vdisks"])
+        styles.append(None if is_sound else "red")
         rows.append(
             (
                 group["name"],

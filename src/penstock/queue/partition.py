@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 
-from penstock.blob import Buffer, FilePiece
+from penstock.blob import BlobId, Buffer, FilePiece
 from penstock.core.clock import Clock
 from penstock.core.errors import CorruptionError, PenstockError, UnavailableError
 from penstock.kernels.batch_cut import cut_batches
@@ -51,7 +52,7 @@ class Partition(PartitionState):
 
     def __init__(self, tablet: KvTablet, number: int, config: PartitionConfig, cache: BlobCache, clock: Clock) -> None:
         super().__init__(tablet, number, config, cache, clock)
-        self.damaged_bodies = self._reader.damaged  # those that readers have found so, by first offset
+        self.damaged_bodies = self._reader.damaged  # those that readers or the scrub have found so, by first offset
         self._clock = clock
         self._changing = ChangeLock(tablet, number)  # one change that moves data is in flight at a time
         self.writer = PartitionWriter(self, self._changing)
@@ -283,6 +284,12 @@ class Partition(PartitionState):
     async def piece_of(self, run: Body | Piece) -> Piece:
         """The batches of a body or a piece of the head. BodyReplacedError if it is not there any more."""
         return run if isinstance(run, Piece) else await self._reader.piece(run)
+
+    def note_lost(self, blobs: AbstractSet[BlobId]) -> None:
+        """Adds the bodies that these blobs are part of to the damaged ones, before anyone reads them."""
+        for body in self.bodies:
+            if not blobs.isdisjoint(self.tablet.blobs(body.key)):
+                self.damaged_bodies[body.first_offset] = body
 
     async def body_data(self, body: Body) -> list[Buffer]:
         """All batches of a body, in buffers that follow one another. BodyReplacedError if it is not there any more."""

@@ -232,6 +232,7 @@ class BrokerHost:
             return
         # It takes a while to import, and not every node listens.
         from penstock.server.http import HttpListener
+        from penstock.server.metrics.disk_damage import disk_damage
         from penstock.server.metrics.pipeline_reports import PipelineReports
         from penstock.server.metrics.routes import add_routes
 
@@ -259,6 +260,7 @@ class BrokerHost:
         self.observatory.count_connections = listener.connections
         life = await storage.life(self._group)
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(context).read)
+        sources.read_damage = partial(disk_damage, storage, broker)
         sources.streams = streams if isinstance(streams, Streams) else None
         sources.checks = ListenerChecks(self.listeners, _encrypted_listeners(config), broker.clock.monotonic)
         await self.observatory.restore_history(config.data_dir)

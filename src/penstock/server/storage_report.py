@@ -14,8 +14,8 @@ VDiskState = Literal["serving", "healing", "full", "failing", "out"]
 
 
 class VDiskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One VDisk. `used` is the size of its files, `live` the part that is not garbage; space is that of its disk, on the file
-    system `device`. Of one that `is_elsewhere`, no more is known than its state."""
+    """One VDisk. `used` is the size of its files, `live` the part that is not garbage, `damaged` how many parts cannot be read;
+    space is that of its disk, on the file system `device`. Of one that `is_elsewhere`, no more is known than its state."""
 
     id: str
     order: int
@@ -31,6 +31,7 @@ class VDiskReport(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None
     device: int
     losses: list[str]
+    damaged: int = 0
 
 
 class GroupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +112,8 @@ def _vdisk(config: GroupConfig, life: VDiskHost, order: int) -> VDiskReport:
         free=None if space is None else space.free,
         total=None if space is None else space.total,
         device=-1 if space is None else space.device,
-        losses=[] if vdisk is None else vdisk.recovered.losses[-10:],
+        losses=life.losses(order)[-10:],
+        damaged=0 if vdisk is None else len(vdisk.index.damaged),
     )
 
 

@@ -32,7 +32,7 @@ from penstock.tablet.commands import (
     TabletStatus,
 )
 from penstock.tablet.garbage import Garbage
-from penstock.tablet.key_index import Chain, Change, KeyIndex, Value, value_size
+from penstock.tablet.key_index import Chain, Change, KeyIndex, Value, refs_of, value_size
 from penstock.tablet.log_format import Append, Place, SnapshotMark, encode_change, encode_page
 from penstock.tablet.pending import QUESTIONS, Outcome
 from penstock.tablet.probe import TabletProbe
@@ -188,6 +188,10 @@ class KvTablet:
         """The bytes of a value, its head not counted; 0 if there is no such key."""
         value = self.index.values.get(key)
         return 0 if value is None else value_size(value)
+
+    def blobs(self, key: bytes) -> Iterator[BlobId]:
+        """The blobs that a value lies in; none if it is kept in memory, or there is no such key."""
+        return (ref.blob for ref in refs_of(self.index.values.get(key)))
 
     def keys(self, begin: bytes, end: bytes | None) -> Iterator[bytes]:
         """Keys with begin <= key < end as they are now."""

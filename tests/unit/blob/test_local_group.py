@@ -213,6 +213,8 @@ def test_a_scrub_finds_damage_that_nobody_has_read() -> None:
         assert await group.do(group.life.scrub()) == 0
         for blob_id in blobs:
             assert (await group.get(blob_id))[0] is Status.ERROR
+        assert group.life.vdisks[0].index.damaged == {blob_id.pack_part(1) for blob_id in blobs}
+        assert all(str(blob_id._replace(part=1)) in loss for blob_id, loss in zip(blobs, group.life.losses(0), strict=True))
 
     run_group(Erasure.NONE, scenario)
 

@@ -14,8 +14,8 @@ from penstock.server.storage_report import GroupReport, GroupState, VDiskReport,
 
 
 class VDiskView(ResponseModel, frozen=True):
-    """One VDisk. `used` is the size of its files, `live` the part that is not garbage; space is that of its disk. `node` is the
-    one that it lives on; null if there is only one, or that node does not answer."""
+    """One VDisk. `used` is the size of its files, `live` the part that is not garbage, `damaged` how many parts cannot be read;
+    space is that of its disk. `node` is the one that it lives on; null if there is only one, or that node does not answer."""
 
     id: str
     node: int | None
@@ -29,6 +29,7 @@ class VDiskView(ResponseModel, frozen=True):
     chunks: int
     parts: int
     to_heal: int
+    damaged: int
     free: int | None
     total: int | None
     losses: list[str]
@@ -189,6 +190,7 @@ def _vdisk(group: GroupReport, vdisk: VDiskReport, node: int | None) -> VDiskVie
         chunks=vdisk.chunks,
         parts=vdisk.parts,
         to_heal=vdisk.to_heal,
+        damaged=vdisk.damaged,
         free=vdisk.free,
         total=vdisk.total,
         losses=vdisk.losses,

@@ -69,6 +69,26 @@ class DiskFacts(NamedTuple):
     size: int
 
 
+class DamagedDisk(NamedTuple):
+    """A VDisk and the parts on it that cannot be read any more; of a group with copies, those that could not be restored.
+    `places` are what some of the parts belong to, in words, and `topics` the topics among that."""
+
+    vdisk: str
+    path: str
+    parts: int
+    places: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    has_copies: bool = False
+
+    def told(self, disk: str) -> str:
+        """What is damaged, as a sentence that calls the disk so."""
+        parts = "1 part" if self.parts == 1 else f"{self.parts} parts"
+        if self.has_copies:
+            return f"{disk} lacks {parts} that could not be restored from the other disks"
+        of_what = f", of {'; '.join(self.places)}" if self.places else ""
+        return f"{disk} has {parts} that cannot be read, and there is no other copy{of_what}"
+
+
 class ClusterTrouble(NamedTuple):
     """Something is wrong with the cluster: with a `node`, with a storage `group` that can lose nothing more or has lost too much,
     with `tablets` that no node serves, or with the `store` by which nodes agree."""
@@ -115,6 +135,7 @@ class Facts:
     disks: Sequence[DiskFacts] = ()
     lags: Sequence[LagFacts] = ()
     unknown_losses: Sequence[str] = ()  # of the log of a disk that has no sisters
+    damaged_disks: Sequence[DamagedDisk] = ()
     damaged: Mapping[tuple[str, int], str] | None = None  # partitions of which something is lost, and what
     blocked: Mapping[str, str] | None = None
     pipelines: Sequence[Mapping[str, Any]] = ()
@@ -195,6 +216,21 @@ def _damaged(facts: Facts) -> Iterator[Alert]:
             "restore the disk from a copy if there is one; otherwise compare the last messages of topics with what was produced",
             "/storage",
         )
+    for disk in facts.damaged_disks:
+        if disk.has_copies:
+            advice = "restoring is tried again every few seconds; the log says what fails. Until then fewer failures are survived"
+        elif disk.topics:
+            advice = (
+                f"restore the disk from a copy if there is one; otherwise `penstock topic repair {disk.topics[0]}` names the "
+                "lost offsets and gives them up. Check the disk: it may fail"
+            )
+        else:
+            advice = (
+                "restore the disk from a copy before the next restart of the node, which may refuse to start without these parts "
+                "(then see give_up_tablets). Check the disk: it may fail"
+            )
+        level, code = (WARNING, "parts_not_restored") if disk.has_copies else (CRITICAL, "disk_damaged")
+        yield Alert(level, code, disk.told(f"VDisk {disk.vdisk} at {disk.path}"), advice, "/storage")
     for (topic, _), what in (facts.damaged or {}).items():
         yield Alert(
             CRITICAL,

@@ -211,6 +211,7 @@ VDISK_UP = Metric("penstock_vdisk_up", _GAUGE, "1 if a VDisk is open and holds a
 VDISK_LIVE = Metric("penstock_vdisk_live_bytes", _GAUGE, "Bytes of parts that are wanted.", ("vdisk",), _INTERNAL)
 VDISK_CHUNKS = Metric("penstock_vdisk_chunks", _GAUGE, "Chunks of a VDisk.", ("vdisk",), _INTERNAL)
 VDISK_PARTS = Metric("penstock_vdisk_parts", _GAUGE, "Parts on a VDisk.", ("vdisk",), _INTERNAL)
+VDISK_DAMAGED = Metric("penstock_vdisk_damaged_parts", _GAUGE, "Parts on a VDisk that cannot be read any more.", ("vdisk",))
 VDISK_TO_HEAL = Metric(
     "penstock_vdisk_to_heal_parts",
     _GAUGE,

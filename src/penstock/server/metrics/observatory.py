@@ -138,7 +138,7 @@ class Observatory:
         self.sources = sources
         sources.gateways = self._gateways
         self._reading = sources.broker.reading()
-        self.survey = Survey(sources.broker, self._reading, sources.read_pipelines)
+        self.survey = Survey(sources.broker, self._reading, sources.read_pipelines, sources.read_damage)
         self._history.keep([*_NODE_KEYS, *self._restored_keys])
         self.phase = SERVING
         self._spawn(self._tick_for_ever(), "observatory")
@@ -193,9 +193,15 @@ class Observatory:
         return reasons
 
     def damage(self) -> list[str]:
-        """Damaged partitions; they do not affect readiness."""
+        """Damaged disks and partitions; they do not affect readiness. Where a disk is mounted is not told: no user is needed."""
         lost = [] if self.sources is None else self.sources.unknown_losses()
-        return lost if self.survey is None else [*lost, *self.survey.last.damaged.values()]
+        if self.survey is None:
+            return lost
+        return [
+            *lost,
+            *(disk.told(f"VDisk {disk.vdisk}") for disk in self.survey.last.damaged_disks),
+            *self.survey.last.damaged.values(),
+        ]
 
     async def check_listeners(self) -> None:
         """Check that every listener answers, unless that was checked recently."""
@@ -390,6 +396,7 @@ class Observatory:
                 if lag.messages
             ],
             unknown_losses=self.sources.unknown_losses(),
+            damaged_disks=survey.damaged_disks,
             damaged=survey.damaged,
             blocked=survey.blocked,
             pipelines=survey.pipelines,

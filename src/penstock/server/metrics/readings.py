@@ -250,6 +250,7 @@ def _read_disks(sources: Sources, samples: Samples) -> None:
         samples.add(m.VDISK_LIVE, sum(use.live for use in chunks.values()), str(order))
         samples.add(m.VDISK_CHUNKS, len(chunks), str(order))
         samples.add(m.VDISK_PARTS, vdisk.index.parts, str(order))
+        samples.add(m.VDISK_DAMAGED, len(vdisk.index.damaged), str(order))
         if isinstance(vdisk.disk, LocalDisk):
             probe = vdisk.disk.probe
             samples.add(m.SYNC_DURATION, probe.syncs, str(order))

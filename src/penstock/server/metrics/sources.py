@@ -12,6 +12,7 @@ from penstock.broker.streams import Streams
 from penstock.core.probe import Durations, RequestProbe
 from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics.alerts import DiskFacts
+from penstock.server.metrics.disk_damage import DiskDamage
 from penstock.server.pipelines import DeploymentKeeper
 
 
@@ -41,6 +42,7 @@ class Sources:
     listeners: Mapping[str, object]
     expected: frozenset[str]  # the configured listeners
     read_pipelines: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
+    read_damage: Callable[[], Awaitable[DiskDamage]] | None = None
     streams: Streams | None = None  # if they are kept in the node itself
     gateways: list[tuple[str, Gateway]] = field(default_factory=list)
     deployments: DeploymentKeeper | None = None  # if pipelines can be deployed

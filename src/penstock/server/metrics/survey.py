@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.blob import BlobId
 from penstock.broker import (
     Broker,
     BrokerReading,
@@ -24,6 +25,8 @@ from penstock.broker import (
 )
 from penstock.core.errors import PenstockError
 from penstock.queue import Partition, backlog_of
+from penstock.server.metrics.alerts import DamagedDisk
+from penstock.server.metrics.disk_damage import DiskDamage
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ SMALL: Final = 2_000  # partitions and positions that are looked at within a scr
 OVERDUE: Final = 1.1  # of what retention allows; below that, the next retention run may just be due
 
 ReadPipelines = Callable[[], Awaitable[list[dict[str, Any]]]]
+ReadDamage = Callable[[], Awaitable[DiskDamage]]
 
 
 @dataclass(slots=True)
@@ -68,6 +72,7 @@ class SurveyResult:
     lags: list[Lag] = field(default_factory=list)  # the largest first
     by_pair: dict[tuple[str, str], Lag] = field(default_factory=dict)  # the same, by consumer and topic
     groups: list[GroupCount] = field(default_factory=list)
+    damaged_disks: list[DamagedDisk] = field(default_factory=list)
     damaged: dict[tuple[str, int], str] = field(default_factory=dict)  # damaged partitions, and what is lost
     blocked: dict[str, str] = field(default_factory=dict)  # topics that cannot be trimmed, and why
     pipelines: list[dict[str, Any]] = field(default_factory=list)  # as they report themselves
@@ -76,8 +81,15 @@ class SurveyResult:
 class Survey:
     """Runs passes and keeps the last result. Run `run` as a task."""
 
-    def __init__(self, broker: Broker, reading: BrokerReading, read_pipelines: ReadPipelines | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        reading: BrokerReading,
+        read_pipelines: ReadPipelines | None = None,
+        read_damage: ReadDamage | None = None,
+    ) -> None:
         self._read_pipelines = read_pipelines
+        self._read_damage = read_damage
         self._broker = broker
         self._reading = reading
         self._clock = broker.clock
@@ -106,7 +118,9 @@ class Survey:
         async with self._passing:
             result = SurveyResult(self._clock.monotonic())
             try:
-                await self._take_partitions(result)
+                damage = DiskDamage() if self._read_damage is None else await self._read_damage()
+                result.damaged_disks = damage.disks
+                await self._take_partitions(result, damage.lost_blobs)
                 await self._take_positions(result)
                 result.groups = self._reading.groups()
                 result.tablets = self._reading.tablets()
@@ -121,7 +135,7 @@ class Survey:
             self.is_small = result.partitions + result.positions <= SMALL
             self.last = result
 
-    async def _take_partitions(self, made: SurveyResult) -> None:
+    async def _take_partitions(self, made: SurveyResult, lost_blobs: Mapping[int, set[BlobId]]) -> None:
         now_ms = int(self._clock.wall() * 1000)
         alerts = self._reading.trim_alerts()
         for topic in self._broker.catalog.topics():
@@ -143,6 +157,8 @@ class Survey:
                 size += partition.size
                 messages += partition.message_count
                 self._add_partition(made, partition)
+                if topic.tablets[number] in lost_blobs:
+                    partition.note_lost(lost_blobs[topic.tablets[number]])
                 if partition.damaged_bodies:
                     body = min(partition.damaged_bodies.values())
                     made.damaged[topic.name, number] = (

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.metrics.alerts import CRITICAL, EACH_MAX, WARNING, ClusterTrouble, DiskFacts, Facts, LagFacts, alerts_of
+from penstock.server.metrics.alerts import (
+    CRITICAL,
+    EACH_MAX,
+    WARNING,
+    ClusterTrouble,
+    DamagedDisk,
+    DiskFacts,
+    Facts,
+    LagFacts,
+    alerts_of,
+)
 from penstock.server.metrics.lag_trend import STEP_S, STEPS, LagTrend
 from penstock.server.metrics.loop_watch import LoopWatch
 from penstock.server.metrics.loop_watchdog import LoopWatchdog
@@ -48,6 +58,8 @@ def test_a_node_that_is_well_has_none() -> None:
         (Facts(lags=[lag(share=1.4)]), (CRITICAL, "consumer_near_retention")),
         (Facts(lags=[lag(growing=True)]), (WARNING, "lag_growing")),
         (Facts(unknown_losses=["chunk 1 is unreadable from byte 7 to byte 9"]), (CRITICAL, "disk_damaged")),
+        (Facts(damaged_disks=[DamagedDisk("[1:1:0:0:0]", "/disks/0", 2)]), (CRITICAL, "disk_damaged")),
+        (Facts(damaged_disks=[DamagedDisk("[1:1:0:0:0]", "/disks/0", 2, has_copies=True)]), (WARNING, "parts_not_restored")),
         (Facts(damaged={("orders", 0): "partition 0 of topic 'orders' is damaged"}), (CRITICAL, "partition_damaged")),
         (Facts(blocked={"orders": "a consumer stands still"}), (WARNING, "trimming_blocked")),
         (Facts(pipelines=[{"name": "p", "state": "failed", "last_error": "no"}]), (CRITICAL, "pipeline_failed")),
@@ -90,6 +102,15 @@ def test_the_worst_come_first_and_of_one_kind_only_some() -> None:
 def test_links_and_rights_go_by_what_it_is_about() -> None:
     (alert,) = alerts_of(Facts(lags=[lag(growing=True)]))
     assert (alert.link, alert.about, alert.name) == ("/consumers/shop%2Fapp", "consumer", "shop/app")
+
+
+def test_a_damaged_disk_is_named_with_the_topics_that_lost_data_and_how_to_repair_them() -> None:
+    disk = DamagedDisk("[1:1:0:0:0]", "/disks/0", 3, ("partition 2 of topic 'orders'",), ("orders",))
+    (alert,) = alerts_of(Facts(damaged_disks=[disk]))
+    assert "VDisk [1:1:0:0:0] at /disks/0 has 3 parts" in alert.message
+    assert "partition 2 of topic 'orders'" in alert.message
+    assert "penstock topic repair orders" in alert.what_to_do
+    assert (alert.about, alert.link) == ("cluster", "/storage")
 
 
 def test_a_group_without_members_is_not_told_to_add_some() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,11 +12,13 @@ from uuid import UUID
 
 import pytest
 
-from penstock.blob import BlobId, Erasure, LocalDisk, LocalGroup, Status, group_state
+from penstock.blob import BlobId, BlobStorage, Erasure, GroupConfig, LocalDisk, LocalGroup, Status, group_state
+from penstock.blob.channel import size_part_of
 from penstock.broker import Position, TopicConfig, TopicPartition
 from penstock.broker.leases import LeaseKey
 from penstock.core.clock import SystemClock
 from penstock.queue import backlog_of
+from penstock.server.metrics.disk_damage import disk_damage
 from penstock.server.metrics.flows import TopicFlows
 from penstock.server.metrics.survey import Lag, Survey, SurveyResult
 from penstock.testing.batches import make_batch
@@ -206,3 +209,65 @@ def test_a_disk_counts_its_writes_and_how_long_syncs_took(tmp_path: Path) -> Non
         await life.stop()
 
     asyncio.run(main())
+
+
+def test_damage_that_no_reader_has_met_is_told_with_disk_topic_and_offsets() -> None:
+    async def scenario(host: SimBroker) -> None:
+        for name in ("hurt", "sound"):
+            topic = await host.broker.create_topic(name, 1)
+            for number in range(4):
+                await host.broker.produce(topic, 0, make_batch([bytes([number]) * 20_000]))
+            await host.partition(name, 0).roll_head()
+        await host.broker.produce(host.topic("hurt"), 0, make_batch([b"sound"]))
+        partition = host.partition("hurt", 0)
+        (vdisk,) = (await host.node.storage.life(0)).vdisks.values()
+        lost = next(partition.tablet.blobs(partition.bodies[0].key))
+        entry = vdisk.index.entry_of(lost.pack_part(1))
+        assert entry is not None
+        assert vdisk.index.mark_damaged(lost.pack_part(1), entry)
+        survey = Survey(host.broker, host.broker.reading(), None, partial(disk_damage, host.node.storage, host.broker))
+        await survey.take()
+        (disk,) = survey.last.damaged_disks
+        assert (disk.path, disk.parts, disk.places) == ("nowhere", 1, ("partition 0 of topic 'hurt'",))
+        assert disk.topics == ("hurt",)
+        assert list(survey.last.damaged) == [("hurt", 0)]
+        assert "the first from offset 0 to 3" in survey.last.damaged["hurt", 0]
+        await partition.trim(4)
+        await partition.tablet.collect_garbage()
+        assert vdisk.index.damaged == set()
+        await survey.take()
+        assert (survey.last.damaged_disks, survey.last.damaged) == ([], {})
+
+    simulated(scenario)
+
+
+def test_a_damaged_system_tablet_is_told_by_what_it_holds() -> None:
+    async def scenario(host: SimBroker) -> None:
+        (vdisk,) = (await host.node.storage.life(0)).vdisks.values()
+        channel_key, channel = next(
+            (key, channel) for key, channel in vdisk.index.channels.items() if key[7] == 2 and channel.blobs
+        )
+        key = next(iter(channel.blobs))
+        part = channel_key + key + size_part_of(channel.entries(key)[0]).to_bytes(4, "big")
+        assert vdisk.index.mark_damaged(part, channel.entries(key)[0])
+        (disk,) = (await disk_damage(host.node.storage, host.broker)).disks
+        assert disk.places == ("system tablet 2 (topics, users, access rules and quotas)",)
+        assert disk.topics == ()
+
+    simulated(scenario)
+
+
+def test_parts_that_a_group_with_copies_could_not_restore_are_told() -> None:
+    async def scenario(host: SimBroker) -> None:
+        group = await SimGroup(Erasure.BLOCK_4_2).start()
+        storage = BlobStorage([], clock=host.node.clock, random=Random(1))
+        storage.adopt(
+            GroupConfig(GROUP_ID, Erasure.BLOCK_4_2, tuple(Path(f"/disk{order}") for order in group.orders)), group.life
+        )
+        assert (await disk_damage(storage, host.broker)).disks == []
+        group.life.probe.to_heal[3] = 2
+        (disk,) = (await disk_damage(storage, host.broker)).disks
+        assert (disk.path, disk.parts, disk.has_copies) == ("/disk3", 2, True)
+        await storage.close()
+
+    simulated(scenario)
