@@ -224,10 +224,13 @@ def test_an_instance_is_put_out_by_its_name(client: RawClient, group: str) -> No
     ],
 )
 @pytest.mark.parametrize("version", [0, 9])
-def test_a_join_that_cannot_be_is_refused(client: RawClient, group: str, fields: dict[str, Any], code: int, version: int) -> None:
+def test_a_join_that_cannot_be_is_refused(
+    gateway: RunningGateway, group: str, fields: dict[str, Any], code: int, version: int
+) -> None:
     request = join_request(group, **fields)
-    assert client.call(keys.JOIN_GROUP, version, request, JoinGroupResponse).error_code == code
-    assert group not in [one.group_id for one in listed(client).groups]
+    with RawClient(gateway.port) as client:
+        assert client.call(keys.JOIN_GROUP, version, request, JoinGroupResponse).error_code == code
+    assert group not in [one.group_id for one in listed(gateway).groups]
 
 
 def test_a_full_group_takes_nobody_more(gateway: RunningGateway, client: RawClient, group: str) -> None:
@@ -310,15 +313,18 @@ def test_positions_that_are_sent_one_after_another_are_set_in_that_order(client:
 # Looking after groups.
 
 
-def listed(client: RawClient, version: int = 5, **fields: Any) -> ListGroupsResponse:
-    return client.call(keys.LIST_GROUPS, version, ListGroupsRequest(**fields), ListGroupsResponse)
+def listed(gateway: RunningGateway, version: int = 5, **fields: Any) -> ListGroupsResponse:
+    with RawClient(gateway.coordinator_port) as lister:
+        return lister.call(keys.LIST_GROUPS, version, ListGroupsRequest(**fields), ListGroupsResponse)
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_groups_are_listed_in_every_version(client: RawClient, topic: str, group: str, version: int) -> None:
+def test_groups_are_listed_in_every_version(
+    gateway: RunningGateway, client: RawClient, topic: str, group: str, version: int
+) -> None:
     stable(client, group)
     commit(client, f"simple-{group}", topic, 1)
-    found = {one.group_id: one for one in listed(client, version).groups}
+    found = {one.group_id: one for one in listed(gateway, version).groups}
     assert (found[group].protocol_type, found[f"simple-{group}"].protocol_type) == ("consumer", "")
     if version >= 4:
         assert (found[group].group_state, found[f"simple-{group}"].group_state) == ("Stable", "Empty")
@@ -326,12 +332,12 @@ def test_groups_are_listed_in_every_version(client: RawClient, topic: str, group
         assert (found[group].group_type, found[f"simple-{group}"].group_type) == ("classic", "classic")
 
 
-def test_groups_are_listed_by_state_and_type(client: RawClient, topic: str, group: str) -> None:
+def test_groups_are_listed_by_state_and_type(gateway: RunningGateway, client: RawClient, topic: str, group: str) -> None:
     stable(client, group)
     commit(client, f"simple-{group}", topic, 1)
 
     def names(**fields: Any) -> set[str]:
-        return {one.group_id for one in listed(client, **fields).groups} & {group, f"simple-{group}"}
+        return {one.group_id for one in listed(gateway, **fields).groups} & {group, f"simple-{group}"}
 
     assert names(states_filter=["stable"]) == {group}
     assert names(states_filter=["Empty", "Dead"]) == {f"simple-{group}"}
