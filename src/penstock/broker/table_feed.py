@@ -153,6 +153,13 @@ class FollowedTable:
         self._applied = TablePosition()
         self._waiting: list[tuple[TablePosition, asyncio.Future[None]]] = []
 
+    def begin_with(self, tablet: KvTablet) -> None:
+        """Have the keys of a tablet that this node has run itself, until those of the next leader are here."""
+        heads = ((key, tablet.head(key)) for key in tablet.keys(b"", None))
+        self._heads = SortedDict((key, head) for key, head in heads if head is not None)
+        self.position = self._applied = TablePosition(tablet.generation)
+        self.is_complete = True
+
     @property
     def generation(self) -> int:
         """The generation of the tablet that it follows."""

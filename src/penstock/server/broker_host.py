@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import import_module
 from random import Random
 from ssl import SSLContext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.blob import BlobStorage
-from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions, LedNodes, PartitionBroker, Tablets
+from penstock.broker import Broker, BrokerLimits, BrokerOptions, CompactionOptions, LedNodes, Tablets
 from penstock.broker.groups import ConsumerGroupOptions, GroupOptions
 from penstock.broker.schema_registry import OwnSchemaPartition, SchemaRegistry, TopicIds
 from penstock.broker.streams import StreamEngine, Streams
 from penstock.core.clock import SystemClock, boot_time
-from penstock.gateway.kafka import ClusterView, KafkaGateway, KafkaOptions
+from penstock.gateway.kafka import ClusterView, KafkaGateway
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
-from penstock.server.errors import BadSettingError, ListenError
+from penstock.server.errors import BadSettingError
+from penstock.server.kafka_listeners import KafkaListeners
+from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics import Observatory, Sources
 from penstock.server.pipelines import DeploymentKeeper
-from penstock.server.schema_registry import make_listener, mount_registry
+from penstock.server.schema_registry import listen_schemas, mount_registry
 from penstock.server.security import peer_token, security_of, tls_context
 from penstock.server.stream_listeners import listen_streams
 
@@ -34,19 +35,7 @@ if TYPE_CHECKING:
     from penstock.server.cluster.administration import ClusterAdministration
     from penstock.server.http import HttpListener, NodeContext, ReadersOf
 
-_ANY_ADDRESS = ("0.0.0.0", "::", "")
-
 MountConsole = Callable[["web.Application"], None]
-
-
-class Listener(NamedTuple):
-    """Where a gateway is reached."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class BrokerHost:
@@ -69,7 +58,8 @@ class BrokerHost:
         self.observatory = observatory
         self.listeners: dict[str, Listener] = {}
         self.broker: Broker | None = None
-        self.kafka_gateways: dict[str, KafkaGateway] = {}
+        self.kafka: KafkaListeners | None = None  # None: this host has its own; otherwise they outlive it
+        self.on_stop: Callable[[], Awaitable[None]] | None = None  # called before anything stops
         self._group = 0
         self._mount_console = mount_console
         self.view = view  # of the other nodes for Kafka clients; None: there are none
@@ -95,7 +85,7 @@ class BrokerHost:
         """Start the broker, then listen. `on_started` is called in between: from then on the broker's tablets exist. What was
         started is stopped again if anything fails. The schema registry is that of a cluster, or one on this broker alone."""
         config, tls = self.config, tls_context(self.config)
-        self._group = options.group
+        self._group, is_alone = options.group, registry is None
         try:
             self.broker = broker = await Broker.start(
                 storage, options, clock=SystemClock(), random=random, tablets=tablets, led_nodes=led_nodes
@@ -106,7 +96,7 @@ class BrokerHost:
             await on_started()
             # It starts last and stops just before the broker, so that monitoring can watch the node drain.
             self.closing.push_async_callback(self._stop_http)
-            await self._listen(broker, tls)
+            await self._listen_kafka(broker)
             await self._listen_ydb(broker, random)
             await self._listen_yt(broker, registry, tls, random)
             streams = await listen_streams(config, broker, self.closing, random)
@@ -114,36 +104,44 @@ class BrokerHost:
                 self.listeners[name] = Listener(config.host, port)
             for gateway in streams.gateways:
                 self.observatory.watch("stream", gateway)
-            await self._listen_schemas(registry, broker, tls)
+            if is_alone and (schemas := await listen_schemas(config, registry, lambda: broker, broker.clock, self.closing)):
+                self.listeners["schema_registry"] = schemas
             self._deployments = deployments = self._make_deployments(broker, random)
             await self._listen_http(storage, broker, registry, streams.engine, tls)
             self.closing.push_async_callback(deployments.stop)
             deployments.start()
         except BaseException:
-            await self.closing.aclose()
+            await self._close()
             raise
         self.observatory.loop_watch.serve()
 
     async def stop(self) -> None:
         """Accept no more requests, finish those in flight, then stop the broker."""
         self.observatory.drain()
-        await self.closing.aclose()
+        await self._close()
 
-    async def _listen(self, broker: Broker, tls: SSLContext | None) -> None:
-        self.kafka_gateways = await listen_kafka(
-            self.config,
-            self.layout,
-            broker,
-            tls=tls,
-            observatory=self.observatory,
-            closing=self.closing,
-            view=self.view,
-            other_listeners=self._advertised_listeners,
-        )
-        for name, gateway in self.kafka_gateways.items():
+    async def _close(self) -> None:
+        try:
+            if self.on_stop is not None:
+                await self.on_stop()
+        finally:
+            await self.closing.aclose()
+
+    @property
+    def kafka_gateways(self) -> dict[str, KafkaGateway]:
+        """The listeners for Kafka clients, by name."""
+        return {} if self.kafka is None else self.kafka.gateways
+
+    async def _listen_kafka(self, broker: Broker) -> None:
+        if self.kafka is None:
+            self.kafka = KafkaListeners(self.config, self.layout)
+            self.closing.push_async_callback(self.kafka.stop)
+            view, others = self.view, self.advertised_listeners
+            await self.kafka.serve(broker, observatory=self.observatory, view=view, other_listeners=others)
+        for name, gateway in self.kafka.gateways.items():
             self.listeners[name] = Listener(self.config.host, gateway.port)
 
-    def _advertised_listeners(self) -> dict[str, str]:
+    def advertised_listeners(self) -> dict[str, str]:
         """The addresses of the listeners that commands use beside Kafka's."""
         host, scheme = advertised_host(self.config), "http" if self.config.tls_cert is None else "https"
         host = f"[{host}]" if ":" in host else host
@@ -212,11 +210,6 @@ class BrokerHost:
         self.listeners["ydb"] = Listener(config.host, gateway.port)
         self._ydb_readers_of = gateway.readers_of
         self.observatory.watch("ydb", gateway)
-
-    async def _listen_schemas(self, registry: SchemaRegistry, broker: Broker, tls: SSLContext | None) -> None:
-        port = await listen_schemas(self.config, registry, broker, tls=tls, closing=self.closing)
-        if port is not None:
-            self.listeners["schema_registry"] = Listener(self.config.host, port)
 
     async def _listen_http(
         self,
@@ -323,66 +316,6 @@ def listener_modules(config: NodeConfig) -> list[str]:
     return [module for module, port in needed.items() if port is not None]
 
 
-async def listen_kafka(
-    config: NodeConfig,
-    layout: NodeLayout,
-    broker: PartitionBroker,
-    *,
-    tls: SSLContext | None,
-    observatory: Observatory,
-    closing: AsyncExitStack,
-    view: ClusterView | None,
-    other_listeners: Callable[[], dict[str, str]] | None = None,
-) -> dict[str, KafkaGateway]:
-    """Start the listeners for Kafka clients, which get their own addresses in metadata; `closing` stops them."""
-    listeners = {"kafka": (config.kafka_port, tls if config.kafka_tls_port is None else None)}
-    listeners["kafka_tls"] = (config.kafka_tls_port, tls)
-    gateways: dict[str, KafkaGateway] = {}
-    for name, (port, tls_of_listener) in listeners.items():
-        if port is None:
-            continue
-        gateway = gateways[name] = KafkaGateway(
-            broker,
-            node_id=layout.node_id,
-            cluster_id=layout.cluster_id,
-            host=config.host,
-            port=port,
-            advertised_host=advertised_host(config),
-            options=KafkaOptions(drain_timeout_s=config.drain_timeout_s),
-            tls=tls_of_listener,
-            view=view,
-            listener=name,
-            other_listeners=other_listeners,
-        )
-        try:
-            await gateway.start()
-        except OSError as error:
-            raise cannot_listen(f"{name}_port", config.host, port, error) from error
-        closing.push_async_callback(gateway.stop)
-        observatory.watch("kafka", gateway)
-    return gateways
-
-
-async def listen_schemas(
-    config: NodeConfig,
-    registry: SchemaRegistry,
-    broker: PartitionBroker,
-    *,
-    tls: SSLContext | None,
-    closing: AsyncExitStack,
-) -> int | None:
-    """Start the listener of the schema registry alone, which `closing` stops. Returns its port; None if there is none."""
-    listener = make_listener(config, registry, broker, advertised_host(config), tls)
-    if listener is None:
-        return None
-    try:
-        await listener.start()
-    except OSError as error:
-        raise cannot_listen("schema_registry_port", config.host, listener.port, error) from error
-    closing.push_async_callback(listener.stop)
-    return listener.port
-
-
 def import_listeners(modules: Sequence[str]) -> None:
     """Import the code of listeners in advance, so that a standby node starts them at once. A missing package is reported when
     it is needed."""
@@ -439,18 +372,3 @@ def _encrypted_listeners(config: NodeConfig) -> frozenset[str]:
 def _expected_listeners(config: NodeConfig) -> frozenset[str]:
     names = ("kafka", "kafka_tls", "http", "yt", "ydb", "stream", "stream_http", "schema_registry")
     return frozenset(name for name in names if getattr(config, f"{name}_port") is not None)
-
-
-def advertised_host(config: NodeConfig) -> str:
-    """The host that others are told to connect to."""
-    if config.advertised_host is not None:
-        return config.advertised_host
-    return socket.gethostname() if config.host in _ANY_ADDRESS else config.host
-
-
-def cannot_listen(key: str, host: str, port: int, error: OSError) -> ListenError:
-    """The error of a listener that cannot have its port."""
-    option = "--" + key.replace("_", "-")
-    reason = error.strerror or str(error)
-    where = Listener(host, port)
-    return ListenError(f"cannot listen on {where}: {reason}; choose another --host or {option} (0 picks a free one)")

@@ -2,41 +2,57 @@
 
 from __future__ import annotations
 
-from ssl import SSLContext
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker import PartitionBroker
 from penstock.broker.schema_registry import SchemaRegistry
 from penstock.core.clock import Clock
 from penstock.server.config import NodeConfig
+from penstock.server.listener import Listener, advertised_host, cannot_listen
+from penstock.server.security import tls_context
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from penstock.gateway.schema_registry import RegistryCaller, SchemaRegistryListener
+    from penstock.gateway.schema_registry import RegistryCaller
     from penstock.server.cluster.member import ClusterMember
 
 PATH: Final = "/schema-registry"
 
 
-def make_listener(
-    config: NodeConfig, registry: SchemaRegistry, broker: PartitionBroker, advertised_host: str, tls: SSLContext | None
-) -> SchemaRegistryListener | None:
-    """The listener of the registry alone; None if it has no port."""
+async def listen_schemas(
+    config: NodeConfig,
+    registry: SchemaRegistry,
+    broker_of: Callable[[], PartitionBroker | None],
+    clock: Clock,
+    closing: AsyncExitStack,
+) -> Listener | None:
+    """Start the listener of the registry alone, which `closing` stops; `broker_of` returns the broker of now, which knows the
+    users. Returns where it listens; None if it has no port."""
     if config.schema_registry_port is None:
         return None
     # It takes a while to import, and not every node listens.
-    from penstock.gateway.schema_registry import SchemaRegistryListener
+    from penstock.gateway.schema_registry import SchemaRegistryListener, signed_in
 
-    return SchemaRegistryListener(
+    listener = SchemaRegistryListener(
         registry,
-        broker,
+        signed_in(broker_of),
+        cluster_name=config.cluster_name,
+        clock=clock,
         host=config.host,
         port=config.schema_registry_port,
-        advertised_host=advertised_host,
+        advertised_host=advertised_host(config),
         drain_timeout_s=config.drain_timeout_s,
-        tls=tls,
+        tls=tls_context(config),
     )
+    try:
+        await listener.start()
+    except OSError as error:
+        raise cannot_listen("schema_registry_port", config.host, listener.port, error) from error
+    closing.push_async_callback(listener.stop)
+    return Listener(config.host, listener.port)
 
 
 def mount_standby_registry(app: web.Application, config: NodeConfig, member: ClusterMember, clock: Clock) -> None:

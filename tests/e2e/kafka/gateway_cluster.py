@@ -65,6 +65,8 @@ class GatewayCluster:
         self._nodes: dict[int, _Node] = {}
         self._stack = AsyncExitStack()
         self._host: BrokerHost
+        self._former: list[BrokerHost] = []
+        self._leader = 0
         self.ports = free_ports(nodes)
         self.gathers = False  # whether all partitions of a new topic are put on the node that clients are connected to
 
@@ -97,22 +99,52 @@ class GatewayCluster:
         await first.coordination.set_maintenance(is_on=True)  # tablets stay where they are
         self._stack.enter_context(patch.object(placement, "choose", self._choose))
         await first.coordination.take_system_tablets()
-        self._host = BrokerHost(first.config, first.layout, first.observatory)
-        await first.member.lead(self._host, self._options, first.coordination.note_started)
+        await self._lead(1)
         await _until(lambda: all("kafka" in node.member.listeners for node in self._nodes.values()))
         tablets = {tablet_id for topic in self.broker.catalog.topics() for tablet_id in topic.tablets}
         await _until(lambda: tablets <= {tablet for node in self._nodes.values() for tablet in node.member.tablets.generations()})
 
+    async def take_over(self, number: int) -> None:
+        """Have another node lead instead of the one that does, which does not know yet."""
+        coordination = self._nodes[number].coordination
+        assert coordination.leader is not None
+        coordination.campaign()
+        assert await coordination.challenge(coordination.leader)
+        await _until(lambda: coordination.leadership is not None)
+        await coordination.take_system_tablets()
+        await self._lead(number)
+
+    async def step_down(self) -> None:
+        """The leader is one no more, and no other node leads."""
+        await self._host.stop()
+
+    async def stop_former_leaders(self) -> None:
+        """They learn that they are superseded."""
+        while self._former:
+            await self._former.pop().stop()
+
+    async def _lead(self, number: int) -> None:
+        node = self._nodes[number]
+        observatory = Observatory(clock=SystemClock())
+        host = BrokerHost(node.config, node.layout, observatory)
+        await node.member.lead(host, self._options, node.coordination.note_started)
+        if self._leader:
+            self._former.append(self._host)
+        self._host, self._leader = host, number
+
     async def stop(self) -> None:
         """Stop all nodes."""
+        await self._nodes[self._leader].member.stop_listening()
+        await self.stop_former_leaders()
         await self._host.stop()
+        self._leader = 0
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
     async def settle(self) -> None:
         """Wait until all nodes follow what the leader has changed."""
-        position = self._nodes[1].member.kafka._service._position()
-        tables = (node.member.kafka._forwarder.table for number, node in self._nodes.items() if number > 1)
+        position = self._nodes[self._leader].member.kafka._service._position()
+        tables = (node.member.kafka._forwarder.table for number, node in self._nodes.items() if number != self._leader)
         assert all([table is not None and await table.applied(position, STARTED_S) for table in tables])
 
     def broker_of(self, tablet_id: int) -> PartitionBroker:
@@ -169,8 +201,7 @@ class GatewayCluster:
         observatory = Observatory(clock=clock)
         self._nodes[number] = _Node(coordination, interconnect, peers, config, layout, member, observatory)
         self._stack.push_async_callback(member.stop)
-        if number > 1:
-            await member.follow(observatory)
+        await member.follow(observatory)
 
 
 async def _until(condition: Callable[[], bool]) -> None:

@@ -21,7 +21,7 @@ from penstock.broker import Broker, BrokerOptions, PartitionBroker, Topic, Topic
 from penstock.core.clock import SystemClock
 from penstock.gateway.kafka import KafkaGateway, KafkaOptions
 from penstock.queue import Partition
-from penstock.server import broker_host
+from penstock.server import kafka_listeners
 from tests.e2e.kafka.gateway_cluster import ASKED, NODES, GatewayCluster
 
 T = TypeVar("T")
@@ -97,6 +97,10 @@ class RunningGateway:
         """Run something on its loop; what it changes is in effect on all nodes then."""
         return self._run(self._run_settled(work))
 
+    def run_unsettled(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something after which there may be no leader to follow."""
+        return self._run(work)
+
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(TIMEOUT_S)
 
@@ -123,6 +127,12 @@ class RunningGateway:
             return self.run(self.broker.create_topic(name, partitions, config))
         finally:
             self._cluster.gathers = False
+
+    @property
+    def cluster(self) -> GatewayCluster:
+        """Its nodes, if there are several."""
+        assert self._cluster is not None
+        return self._cluster
 
     def settle(self) -> None:
         """Wait until all nodes follow what a client has changed."""
@@ -162,7 +172,7 @@ class RunningGateway:
             pytest.skip("the nodes of the tested cluster have no certificates")
         if self._cluster is None:
             self._cluster = GatewayCluster(self._path, self._broker_options, CLUSTER_ID, self._nodes)
-        with patch.object(broker_host, "KafkaOptions", lambda **made: self._options or KafkaOptions(**made)):
+        with patch.object(kafka_listeners, "KafkaOptions", lambda **made: self._options or KafkaOptions(**made)):
             await self._cluster.start(self.storage)
         self.broker, self.gateway = self._cluster.broker, self._cluster.gateway
 

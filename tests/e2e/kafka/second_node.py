@@ -71,7 +71,8 @@ class SecondNode:
         address = await ours.listen("127.0.0.1:0")
         self.service = ForwardService(ours)
         self.service.lead(first.broker, {"kafka": first.gateway}, TablePosition)
-        self.forwarder = LeaderForwarder(SECOND_ID, lambda: self.leader, lambda node_id: theirs.link(node_id, address))
+        own = ForwardService(theirs)
+        self.forwarder = LeaderForwarder(SECOND_ID, lambda: self.leader, lambda node_id: theirs.link(node_id, address), own)
         tablets = Tablets(first.storage, 0, cache_bytes=1 << 20, clock=clock, random=random)
         table = first.broker.system_tablets.system
         self.broker = PartitionBroker(table, tablets, first.broker.options, clock=clock, random=random, others=self)

@@ -19,6 +19,7 @@ from penstock.gateway.kafka.cluster_view import (
 )
 from penstock.gateway.kafka.dispatch import CALLS
 from penstock.gateway.kafka.gateway import KafkaGateway
+from penstock.gateway.kafka.node import OtherListeners
 from penstock.gateway.kafka.options import KafkaOptions
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Leader",
     "MoveRefusedError",
     "NoForwardError",
+    "OtherListeners",
     "Replicas",
     "TransactionalWrite",
 ]

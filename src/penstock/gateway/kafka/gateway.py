@@ -85,6 +85,14 @@ class KafkaGateway:
         """Answers a request of a client of another node. ProtocolError if it is none that is forwarded."""
         return await serve_forwarded(self._node, request)
 
+    def serve(self, broker: PartitionBroker, view: ClusterView | None, other_listeners: OtherListeners | None = None) -> None:
+        """Serves clients from another broker on the same tablets from now on; they stay connected. Those that are signing in
+        connect again, since their exchange is with the users of the broker before."""
+        self._node.serve(broker, view, other_listeners)
+        for connection in list(self._node.connections):
+            if connection.sasl is not None:
+                connection.finish("the users are those of another broker now")
+
     async def start(self) -> None:
         """Starts to listen. Raises OSError if the address is in use or not local."""
         loop = asyncio.get_running_loop()

@@ -42,13 +42,8 @@ class Node:
         listener: str = "kafka",
         other_listeners: OtherListeners | None = None,
     ) -> None:
-        self.view: ClusterView = view or AloneView(node_id)
-        self.listener = listener  # its name, the same on every node
-        self.other_listeners = other_listeners or dict
-        self.broker = broker
-        # For requests that need the leading node: on any other they are forwarded.
-        self.coordinator = cast("Broker", broker)
         self.node_id = node_id
+        self.listener = listener  # its name, the same on every node
         self.cluster_id = cluster_id
         self.host, self.port = address
         self.options = options
@@ -60,10 +55,22 @@ class Node:
         self.tasks: set[asyncio.Task[None]] = set()
         self.confirmations = broker.tablets.storage.confirmations  # None: no other node may take over
         self.waiting: set[asyncio.Task[None]] = set()  # forwarded requests that are answered when other clients have come
-        self.described = DescribedTopics()
-        self.access = broker.access  # None: everyone may do everything
+        # For requests that need the leading node: on any other they are forwarded.
+        self.coordinator = cast("Broker", broker)
+        self.serve(broker, view, other_listeners)
         security = broker.options.security
         self.security_protocol = ("SASL_" if security is not None else "") + ("SSL" if is_encrypted else "PLAINTEXT")
+
+    def serve(self, broker: PartitionBroker, view: ClusterView | None, other_listeners: OtherListeners | None) -> None:
+        """Serves requests from a broker, on the same storage as the one before. Requests in flight that need the coordinator end
+        with the one that they began with, which may have stopped."""
+        self.broker = broker
+        self.view: ClusterView = view or AloneView(self.node_id)
+        self.other_listeners = other_listeners or dict
+        self.access = broker.access  # None: everyone may do everything
+        self.described = DescribedTopics()
+        if self.view.forwarder is None:
+            self.coordinator = cast("Broker", broker)
 
     def brokers(self) -> list[BrokerAddress]:
         """All nodes of the cluster, this one first."""

@@ -58,8 +58,10 @@ class SchemaRegistryListener:
     def __init__(
         self,
         registry: SchemaRegistry,
-        broker: PartitionBroker,
+        caller_of: CallerOf,
         *,
+        cluster_name: str,
+        clock: Clock,
         host: str,
         port: int,
         advertised_host: str,
@@ -69,9 +71,8 @@ class SchemaRegistryListener:
         self._host = host
         self.port = port
         self._tls = tls
-        caller_of = signed_in(lambda: broker)
         guard = HttpGuard(own_hosts(host, advertised_host))
-        app = registry_app(registry, broker.options.cluster_name, broker.clock, caller_of, guard)
+        app = registry_app(registry, cluster_name, clock, caller_of, guard)
         app.on_response_prepare.append(add_data_headers)
         self._runner = web.AppRunner(
             app,

@@ -77,7 +77,9 @@ class _WholeReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     position: TablePosition | None = None  # of the tables after a change of them
 
 
-class _Admission(msgspec.Struct, frozen=True, array_like=True):
+class Admission(msgspec.Struct, frozen=True, array_like=True):
+    """A write that is to be part of a transaction."""
+
     transactional_id: str | None
     producer_id: int
     producer_epoch: int
@@ -88,7 +90,7 @@ class _Admission(msgspec.Struct, frozen=True, array_like=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_request = msgspec.msgpack.Decoder(ForwardedRequest).decode
-_decode_admission = msgspec.msgpack.Decoder(_Admission).decode
+_decode_admission = msgspec.msgpack.Decoder(Admission).decode
 _decode_kept = msgspec.msgpack.Decoder(_KeptReply).decode
 _decode_reply = msgspec.msgpack.Decoder(ForwardedReply).decode
 _decode_answer = msgspec.msgpack.Decoder(_WholeReply | _KeptReply).decode
@@ -131,15 +133,23 @@ class ForwardService:
         """Refuse what comes from now on."""
         self._broker, self._gateways = None, {}
 
-    async def _forward(self, served: ServedCall) -> Parts:
-        assert served.body is not None
-        request = _decode_request(served.body)
+    @property
+    def leads(self) -> bool:
+        """Whether this node answers."""
+        return self._broker is not None
+
+    async def answer(self, request: ForwardedRequest) -> ForwardedReply:
+        """Answer a request. NotLeadingError if this node does not lead."""
         gateway = self._gateways.get(request.listener)
         if self._broker is None:
             raise NotLeadingError("this node does not lead")
         if gateway is None:
             raise NotLeadingError(f"the leading node has no listener {request.listener!r}; give all nodes the same listeners")
-        reply = await gateway.serve_forwarded(request)
+        return await gateway.serve_forwarded(request)
+
+    async def _forward(self, served: ServedCall) -> Parts:
+        assert served.body is not None
+        reply = await self.answer(_decode_request(served.body))
         position = self._position() if reply.is_change else None
         if len(reply.frame) <= REPLY_BYTES:
             return (_encode(_WholeReply(reply, position)),)
@@ -164,7 +174,11 @@ class ForwardService:
 
     async def _admit(self, served: ServedCall) -> Parts:
         assert served.body is not None
-        wanted = _decode_admission(served.body)
+        await self.admit(_decode_admission(served.body))
+        return ()
+
+    async def admit(self, wanted: Admission) -> None:
+        """Have a write be part of a transaction. Raises why it cannot be, NotLeadingError if this node does not lead."""
         if self._broker is None:
             raise NotLeadingError("this node does not lead")
         transactions = self._broker.transactions
@@ -172,30 +186,39 @@ class ForwardService:
         queue = TopicPartition(UUID(bytes=wanted.topic_id), wanted.partition)
         if not wanted.adds:
             transactions.check_write(wanted.transactional_id, producer, queue)
-            return ()
+            return
         admitted: asyncio.Future[PenstockError | None] = asyncio.get_running_loop().create_future()
         transactions.register(wanted.transactional_id, producer, queue, admitted.set_result)
         trouble = await admitted
         if trouble is not None:
             raise trouble
-        return ()
 
 
 class LeaderForwarder:
     """Forwards requests to the current leader. `leader` returns its id, `link_to` a link to a node. `table` is the local copy
-    of the leader's tables on a follower, so that a client sees its own changes on this node."""
+    of the leader's tables on a follower, so that a client sees its own changes on this node. What waits for a leader when this
+    node begins to lead is answered by `own`."""
 
-    def __init__(self, node_id: int, leader: Callable[[], int | None], link_to: Callable[[int], Link]) -> None:
+    def __init__(
+        self, node_id: int, leader: Callable[[], int | None], link_to: Callable[[int], Link], own: ForwardService
+    ) -> None:
         self._node_id = node_id
         self._leader = leader
         self._link_to = link_to
+        self._own = own
         self.table: FollowedTable | None = None
         self._admissions: dict[tuple[TopicPartition, Producer], list[Admitted]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def forward(self, request: ForwardedRequest, timeout_s: float) -> ForwardedReply:
         """See Forwarder."""
-        reply, link = await self._ask(ForwardMethod.FORWARD, _encode(request), timeout_s)
+        asked = await self._ask(ForwardMethod.FORWARD, _encode(request), timeout_s)
+        if asked is None:
+            try:
+                return await self._own.answer(request)
+            except NotLeadingError as error:
+                raise NoForwardError(str(error), is_open=False) from error
+        reply, link = asked
         if reply.status is CallStatus.TOO_LARGE:
             log.warning("a request of %d bytes is too large to be forwarded: %s", len(request.frame), reply.reason)
             return ForwardedReply(b"")
@@ -229,24 +252,29 @@ class LeaderForwarder:
 
     async def _ask_admission(self, write: TransactionalWrite) -> None:
         producer, queue = write.producer, write.queue
-        asked = _Admission(write.transactional_id, producer.id, producer.epoch, queue.topic_id.bytes, queue.partition, write.adds)
+        wanted = Admission(write.transactional_id, producer.id, producer.epoch, queue.topic_id.bytes, queue.partition, write.adds)
         trouble: PenstockError | None = None
         try:
-            reply, _ = await self._ask(ForwardMethod.ADMIT, _encode(asked), ADMIT_S)
-            if reply.status is not CallStatus.OK:
+            asked = await self._ask(ForwardMethod.ADMIT, _encode(wanted), ADMIT_S)
+            if asked is None:
+                await self._own.admit(wanted)
+            elif (reply := asked[0]).status is not CallStatus.OK:
                 # Nothing was written: the producer looks for the leader of the partition, and sends the batch again.
                 trouble = _TOLD.get(reply.code, PartitionUnavailableError)(reply.reason)
-        except NoForwardError as error:
-            trouble = PartitionUnavailableError(str(error))
+        except PenstockError as error:
+            trouble = error if type(error) in _TOLD.values() else PartitionUnavailableError(str(error))
         finally:
             for then in self._admissions.pop((queue, producer)):
                 then(trouble)
 
-    async def _ask(self, method: ForwardMethod, body: bytes, timeout_s: float) -> tuple[Reply, Link]:
-        """Calls the node that leads, and waits a moment for one. NoForwardError if there is none."""
+    async def _ask(self, method: ForwardMethod, body: bytes, timeout_s: float) -> tuple[Reply, Link] | None:
+        """Calls the node that leads, and waits a moment for one. Returns None if this node leads by now. NoForwardError if none
+        does."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + min(timeout_s, LEADER_WAIT_S)
         while True:
+            if self._own.leads:
+                return None
             leader = self._leader()
             reason = "no node leads now"
             if leader is not None and leader != self._node_id:

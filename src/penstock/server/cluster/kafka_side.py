@@ -49,7 +49,7 @@ class KafkaSide:
             on_change=self._changed,
         )
         self._service = ForwardService(interconnect)
-        self._forwarder = LeaderForwarder(node_id, self._leader, link_to)
+        self._forwarder = LeaderForwarder(node_id, self._leader, link_to, self._service)
         self.view = self._new_view(None, is_leading=False)
 
     def loads_elsewhere(self) -> dict[int, float]:
@@ -80,7 +80,8 @@ class KafkaSide:
     def begin_following(self) -> KafkaView:
         """Returns the view for listeners of this node while another leads."""
         self._service.stop_leading()
-        self.view = self._new_view(None, is_leading=False)
+        if self.view.forwarder is None:
+            self.view = self._new_view(None, is_leading=False)
         return self.view
 
     def serve(self, broker: Broker, gateways: Mapping[str, KafkaGateway], position: Callable[[], TablePosition]) -> None:

@@ -1,5 +1,5 @@
 """What a node of a cluster runs: its tablets of topics at all times, and either the broker, while it leads, or a follower of the
-one that does. Both have a listener for Kafka clients."""
+one that does. Its listeners for Kafka clients outlive that as well: a change of role closes no connection."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random
 from typing import Final
 
 from penstock.blob import BlobStorage
-from penstock.broker import BrokerOptions, PartitionBroker, Tablets
+from penstock.broker import Broker, BrokerOptions, PartitionBroker, Tablets
 from penstock.broker.schema_registry import SchemaRegistry, TopicIds
 from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.periodic import repeat
+from penstock.gateway.kafka import OtherListeners
 from penstock.interconnect import Interconnect
 from penstock.placement import Answer, Placement
-from penstock.server.broker_host import BrokerHost, Listener, listen_kafka, listen_schemas
+from penstock.server.broker_host import BrokerHost
 from penstock.server.cluster.administration import ClusterAdministration
 from penstock.server.cluster.cluster_nodes import ClusterNodes, LedClusterNodes
 from penstock.server.cluster.group_rooms import GroupRooms
 from penstock.server.cluster.inventory import CatalogInventory
 from penstock.server.cluster.kafka_side import KafkaSide
-from penstock.server.cluster.kafka_view import InStep
+from penstock.server.cluster.kafka_view import InStep, KafkaView
 from penstock.server.cluster.leader_client import FollowedFloors, LeaderClient
 from penstock.server.cluster.leader_service import LeaderService
 from penstock.server.cluster.peers import Peers
@@ -36,13 +38,18 @@ from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.cluster.tablet_service import TabletService
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
+from penstock.server.kafka_listeners import KafkaListeners
+from penstock.server.listener import Listener
 from penstock.server.metrics import Observatory
-from penstock.server.security import tls_context
+from penstock.server.schema_registry import listen_schemas
 
 log = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 RETRY_S: Final = 1.0
+
+Changes = asyncio.Queue[tuple[set[bytes] | None, TablePosition]]
+"""The keys of the leader's tables that have changed, or None for all, and the position after that."""
 
 
 class ClusterMember:
@@ -92,6 +99,10 @@ class ClusterMember:
         self.registry = self._new_registry()
         self.kafka = self._new_kafka_side(in_step)
         self.kafka.start()
+        self._kafka_listeners = KafkaListeners(config, layout)
+        self._listening = AsyncExitStack()
+        self._listening.push_async_callback(self._kafka_listeners.stop)
+        self._observatory: Observatory | None = None  # of this node as a follower; None: it never follows
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
         checking = repeat("the look at other nodes", CHECK_S, self._check_kafka_side)
@@ -137,11 +148,16 @@ class ClusterMember:
         """Stop following, and all tablets. The broker, if this node leads, is stopped before. May be called again."""
         if self._checking.cancelled():
             return
+        await self.stop_listening()
         await self.stop_following()
         await self.kafka.stop()
         self._checking.cancel()
         await asyncio.gather(self._checking, return_exceptions=True)
         await self.tablets.stop()
+
+    async def stop_listening(self) -> None:
+        """Answer the requests of clients that are in flight, and close their connections. May be called again."""
+        await self._listening.aclose()
 
     # The leader.
 
@@ -164,46 +180,65 @@ class ClusterMember:
         )
         led_nodes = LedClusterNodes(self._layout.node_id, self._coordination, self.client, self.tablets, placement, rooms=rooms)
 
-        service: LeaderService
-
         async def swap() -> None:
-            nonlocal service
-            assert host.broker is not None
             await on_started()
-            service = LeaderService(self._interconnect, host.broker)
-            host.closing.callback(self._stop_leading, service)
-            self._service.broker = host.broker
-            tasks = [
-                asyncio.create_task(placement.run(), name="placement"),
-                asyncio.create_task(self.client.poll_statuses(), name="partition-statuses"),
-                asyncio.create_task(rooms.poll(), name="group-rooms"),
-            ]
-            host.closing.push_async_callback(_cancel, tasks)
-            await self.stop_following()
-            host.view = self.kafka.begin_leading(placement.move)
+            await self._begin_leading(host, placement, rooms)
 
         await host.start(
             self._storage, options, self._random, swap, tablets=self.tablets, led_nodes=led_nodes, registry=self.registry
         )
-        assert host.broker is not None
-        self.kafka.serve(host.broker, host.kafka_gateways, lambda: service.position)
         self.listeners.update(host.listeners)
 
-    def _stop_leading(self, service: LeaderService) -> None:
+    async def _begin_leading(self, host: BrokerHost, placement: Placement, rooms: GroupRooms) -> None:
+        """Serve clients and other nodes from the broker of this node, which runs by now."""
+        broker = host.broker
+        assert broker is not None
+        service = LeaderService(self._interconnect, broker)
+        host.closing.callback(self._end_leading, broker, service)
+        self._service.broker = broker
+        tasks = [
+            asyncio.create_task(placement.run(), name="placement"),
+            asyncio.create_task(self.client.poll_statuses(), name="partition-statuses"),
+            asyncio.create_task(rooms.poll(), name="group-rooms"),
+        ]
+        host.closing.push_async_callback(_cancel, tasks)
+        host.view = self.kafka.begin_leading(placement.move)
+        host.on_stop = partial(self._step_down, broker)
+        await self._listen(broker, host.observatory, host.view, host.advertised_listeners)
+        host.kafka = self._kafka_listeners
+        host.listeners.update(self.listeners)
+        self.kafka.serve(broker, host.kafka_gateways, lambda: service.position)
+        await self.stop_following()
+
+    async def _step_down(self, broker: Broker) -> None:
+        """Keep the clients of this node while its broker stops: it follows with the tables as they are here, until those of the
+        next leader come, which this node may not know yet."""
+        view = self.kafka.begin_following()
+        await self.stop_following()
+        if self._kafka_listeners.gateways and self._observatory is not None:
+            table, changes = self._new_table()
+            table.begin_with(broker.system_tablets.system.latest)
+            follower = await self._begin_following(table, self._observatory, view)
+            self._following = asyncio.create_task(self._follow_changes(table, changes, follower), name="follow-leader")
+        broker.groups.release()  # members of groups find the next leader
+
+    def _end_leading(self, broker: Broker, service: LeaderService) -> None:
         service.close()
         self.kafka.begin_following()
         self.placement = None
-        self._service.broker = None
+        if self._service.broker is broker:
+            self._service.broker = None
 
     # A follower.
 
     async def follow(self, observatory: Observatory) -> None:
         """Follow the leader, and serve the partitions of this node as soon as its tables are here."""
+        self._observatory = observatory
         if self._following is None:
             self._following = asyncio.create_task(self._follow(observatory), name="follow-leader")
 
     async def stop_following(self) -> None:
-        """Stop what runs only while this node follows; its tablets run on."""
+        """Stop what runs only while this node follows; its tablets and listeners run on."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
@@ -212,11 +247,22 @@ class ClusterMember:
         await follower.aclose()
 
     async def _follow(self, observatory: Observatory) -> None:
-        changes: asyncio.Queue[tuple[set[bytes] | None, TablePosition]] = asyncio.Queue()
+        table, changes = self._new_table()
+        _, position = await changes.get()  # all of it is here
+        broker = await self._begin_following(table, observatory, self.kafka.begin_following())
+        table.note_applied(position)
+        await self._follow_changes(table, changes, broker)
+
+    def _new_table(self) -> tuple[FollowedTable, Changes]:
+        """A copy of the leader's tables, and its changes."""
+        changes: Changes = asyncio.Queue()
         table = FollowedTable(lambda keys: changes.put_nowait((keys, table.position)))
         copying = asyncio.create_task(self._leader_client.follow(table), name="follow-tables")
         self._follower.push_async_callback(_cancel, [copying])
-        _, position = await changes.get()  # all of it is here
+        return table, changes
+
+    async def _begin_following(self, table: FollowedTable, observatory: Observatory, view: KafkaView) -> PartitionBroker:
+        """Serve clients and other nodes as a follower."""
         broker = PartitionBroker(table, self.tablets, self._options, clock=self._clock, random=self._random, others=self.nodes)
         broker.intake.schema_ids = TopicIds(self.registry)
         self._follower.push_async_callback(broker.stop_tasks)
@@ -225,8 +271,18 @@ class ClusterMember:
         self._follower.callback(self._stop_serving, broker)
         self.kafka.follow_table(table)
         self._follower.callback(self.kafka.follow_table, None)
-        table.note_applied(position)
-        await self._listen(broker, observatory)
+        while True:
+            try:
+                await self._listen(broker, observatory, view)
+            except PenstockError as error:
+                log.error("%s; trying again", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            break
+        log.info("this node follows the leader and serves its partitions")
+        return broker
+
+    async def _follow_changes(self, table: FollowedTable, changes: Changes, broker: PartitionBroker) -> None:
         while True:
             keys, position = await changes.get()
             try:
@@ -245,39 +301,24 @@ class ClusterMember:
         self._service.refresh_floors = floors.refresh
         broker.start_followed_upkeep(floors.needed_from, floors.leased_from, floors.refresh, floors.run())
 
+    # Both.
+
     async def _listen(
         self,
         broker: PartitionBroker,
         observatory: Observatory,
+        view: KafkaView,
+        other_listeners: OtherListeners | None = None,
     ) -> None:
-        """Listen for Kafka clients, and for those of the schema registry if that has a port of its own."""
-        closing, tls = self._follower, tls_context(self._config)
-        has_registry = False
-        while True:
-            try:
-                if not has_registry:
-                    port = await listen_schemas(self._config, self.registry, broker, tls=tls, closing=closing)
-                    has_registry = True
-                gateways = await listen_kafka(
-                    self._config,
-                    self._layout,
-                    broker,
-                    tls=tls,
-                    observatory=observatory,
-                    closing=closing,
-                    view=self.kafka.begin_following(),
-                )
-            except PenstockError as error:
-                log.error("%s; trying again", error)
-                await asyncio.sleep(RETRY_S)
-                continue
-            break
-        if port is not None:
-            self.listeners["schema_registry"] = Listener(self._config.host, port)
-        for name, gateway in gateways.items():
+        """Serve Kafka clients from a broker, and those of the schema registry if that has a port of its own. The listeners are
+        opened once, and stay open whether this node leads or follows."""
+        await self._kafka_listeners.serve(broker, observatory=observatory, view=view, other_listeners=other_listeners)
+        for name, gateway in self._kafka_listeners.gateways.items():
             self.listeners[name] = Listener(self._config.host, gateway.port)
-            closing.callback(observatory.unwatch, gateway)
-        log.info("this node follows the leader and serves its partitions")
+        if "schema_registry" not in self.listeners:
+            registry = await listen_schemas(self._config, self.registry, lambda: self.broker, self._clock, self._listening)
+            if registry is not None:
+                self.listeners["schema_registry"] = registry
 
     async def _check_kafka_side(self) -> None:
         self.kafka.check()

@@ -33,11 +33,8 @@ from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, Tls
 from penstock.placement import PlacementRequests
 from penstock.server.broker_host import (
     BrokerHost,
-    Listener,
     MountConsole,
-    advertised_host,
     broker_options,
-    cannot_listen,
     import_listeners,
     listener_modules,
 )
@@ -64,6 +61,7 @@ from penstock.server.cluster.troubles import cluster_troubles
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
+from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.alerts import ClusterTrouble
 from penstock.server.schema_registry import mount_standby_registry
@@ -251,6 +249,7 @@ class ClusterNode:
         self._closing.push_async_callback(self._leave)
         self._closing.push_async_callback(self._member.stop)  # other nodes start its tablets when it has left
         self._closing.push_async_callback(self._role.stop)
+        self._closing.push_async_callback(self._member.stop_listening)  # a node that stops is no follower before
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (

@@ -28,11 +28,12 @@ from penstock.coordination import (
 )
 from penstock.core.clock import boot_time
 from penstock.core.errors import ConfigError
-from penstock.server.broker_host import Listener, listener_modules
+from penstock.server.broker_host import listener_modules
 from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
 from penstock.server.disk_marks import unusable
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError
+from penstock.server.listener import Listener
 from penstock.server.security import tls_context
 from penstock.server.supervisor.restart_backoff import RestartBackoff
 from penstock.server.supervisor.worker_config import (

@@ -21,11 +21,12 @@ from penstock.broker import BrokerOptions, PartitionBroker, Topic
 from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
-from penstock.server.broker_host import BrokerHost, Listener, MountConsole, advertised_host, broker_options, cannot_listen
+from penstock.server.broker_host import BrokerHost, MountConsole, broker_options
 from penstock.server.cluster.known_nodes import ServingNode, known_nodes, serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
+from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.alerts import ClusterTrouble
@@ -177,6 +178,7 @@ class WorkerNode:
         observatory.cluster_troubles = self._troubles
         await member.lead(host, replace(options, must_exist=must_exist), directory.note_started)
         self._closing.push_async_callback(host.stop)
+        self._closing.push_async_callback(member.stop_listening)
 
     async def _listen_http(self, member: ClusterMember, observatory: Observatory) -> None:
         """Health, metrics and schema registry of this worker; all else is forwarded to the first one."""
