@@ -140,11 +140,14 @@ class ClusterGroups:
             return frozenset()
         behind: set[int] = set()
         for order, seat in enumerate(membership.configuration.seats):
-            vdisk = host.vdisks.get(order)
-            is_whole = vdisk is not None and vdisk.in_step and vdisk.proves_absence
-            if not (is_whole if order in host.hosted else host.elsewhere.get(order, False)):
+            if not _is_whole(host, order) or (order in host.hosted and not host.has_compared(order)):
                 behind.add(seat.node)
         return frozenset(seat.node for seat in membership.configuration.seats) - behind
+
+    def behind(self) -> frozenset[int]:
+        """The groups of which a VDisk here has not yet got what was written while this node was away. Only this node knows."""
+        hosts = self.hosts.items()
+        return frozenset(group for group, host in hosts if not all(host.has_compared(order) for order in host.hosted))
 
     def risks(self) -> list[GroupRisk]:
         """Groups that can lose no further VDisk, or have lost too many, as far as this node knows."""

@@ -30,6 +30,7 @@ class KafkaSide:
         link_to: Callable[[int], Link],
         is_connected: Callable[[int], bool],
         in_step: InStep,
+        behind: Callable[[], frozenset[int]],
         rack: str,
         random: Random,
     ) -> None:
@@ -45,6 +46,7 @@ class KafkaSide:
             link_to,
             own=tablets.generations,
             own_loads=loads,
+            own_behind=behind,
             random=random,
             on_change=self._changed,
         )
@@ -93,6 +95,7 @@ class KafkaSide:
         now and then."""
         if self._members.update():
             self._follow_members()
+        self._serving.check_behind()
         self.view.check_in_step()
 
     def _new_view(self, move_tablet: MoveTablet | None, *, is_leading: bool) -> KafkaView:

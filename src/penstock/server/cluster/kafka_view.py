@@ -94,7 +94,11 @@ class KafkaView:
 
     def check_in_step(self) -> None:
         """Take in which disks are in step by now."""
-        in_step = {group: self._in_step(group) for group in self._groups}
+        serving = self._serving
+        in_step = {
+            group: self._in_step(group) - (frozenset() if serving is None else serving.are_behind(group))
+            for group in self._groups
+        }
         if in_step != self._disks_in_step:
             self._disks_in_step = in_step
             self.version += 1

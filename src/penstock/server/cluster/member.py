@@ -68,6 +68,7 @@ class ClusterMember:
         clock: Clock,
         random: Random,
         in_step: InStep,
+        behind: Callable[[], frozenset[int]] = frozenset,
         own_group: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         self._config = config
@@ -97,7 +98,7 @@ class ClusterMember:
         self._leader_client = LeaderClient(layout.node_id, coordination, peers)
         SchemaService(interconnect, lambda: self._service.broker)
         self.registry = self._new_registry()
-        self.kafka = self._new_kafka_side(in_step)
+        self.kafka = self._new_kafka_side(in_step, behind)
         self.kafka.start()
         self._kafka_listeners = KafkaListeners(config, layout)
         self._listening = AsyncExitStack()
@@ -114,7 +115,7 @@ class ClusterMember:
             ClusterSchemaPartition(node_id, self._clock, lambda: self._service.broker, lambda: self.nodes.leader, link_to=link_to)
         )
 
-    def _new_kafka_side(self, in_step: InStep) -> KafkaSide:
+    def _new_kafka_side(self, in_step: InStep, behind: Callable[[], frozenset[int]]) -> KafkaSide:
         return KafkaSide(
             self._layout.node_id,
             self._coordination,
@@ -124,6 +125,7 @@ class ClusterMember:
             link_to=self._peers.link,
             is_connected=self._peers.is_connected,
             in_step=in_step,
+            behind=behind,
             rack=self._config.rack or "",
             random=self._random,
         )

@@ -276,6 +276,7 @@ class ClusterNode:
             clock=self._clock,
             random=self._random,
             in_step=self._groups.nodes_in_step,
+            behind=self._groups.behind,
         )
         self._closing.push_async_callback(member.stop)
         return member

@@ -1,8 +1,8 @@
 """Which tablets serve on which node, with their generations. Every node sends changes to all others.
 
-So any node can return the leader and leader epoch of a partition to clients. A node long-polls each of the others: the answer
-comes when the tablets there have changed, or after a while without a change. It also says how busy each tablet is, so that a
-node that becomes the leader knows the load of the tablets of its predecessor.
+So any node can return the leader and leader epoch of a partition to clients, and which replicas are in sync. A node long-polls
+each of the others: the answer comes when the tablets there have changed, or after a while without a change. It also says how busy
+each tablet is, so that a node that becomes the leader knows the load of the tablets of its predecessor.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class _Serving(msgspec.Struct, frozen=True, array_like=True):
     version: int
     generations: dict[int, int] | None  # None: as the asker knows them
     loads: dict[int, float] = {}  # of the busiest tablets, in bytes a second
+    behind: list[int] = []  # storage groups of which disks there have not yet got what they missed
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -42,7 +43,7 @@ _decode = msgspec.msgpack.Decoder(_Serving).decode
 
 class ServingTablets:
     """The tablets of all nodes. `own` returns those of this node, and `own_loads` how busy they are; call `changed` whenever they
-    are others."""
+    are others. `own_behind` returns the storage groups of which disks here have not yet got what they missed."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class ServingTablets:
         *,
         own: Callable[[], Mapping[int, int]],
         own_loads: Callable[[], dict[int, float]],
+        own_behind: Callable[[], frozenset[int]],
         random: Random,
         on_change: Callable[[], None],
     ) -> None:
@@ -60,6 +62,9 @@ class ServingTablets:
         self._link_to = link_to
         self._own = own
         self._own_loads = own_loads
+        self._own_behind = own_behind
+        self._told_behind = own_behind()
+        self._behind: dict[int, list[int]] = {}  # by node
         self._loads: dict[int, dict[int, float]] = {}  # by node, also of nodes that are gone: others take their tablets over
         self._on_change = on_change
         self._version = random.getrandbits(62)  # another one after a restart
@@ -73,6 +78,16 @@ class ServingTablets:
         self._changing.set()
         self._changing = asyncio.Event()
 
+    def check_behind(self) -> None:
+        """Tell the others if disks here are behind in other groups than before; to be called now and then."""
+        if self._told_behind != (behind := self._own_behind()):
+            self._told_behind = behind
+            self.changed()
+
+    def are_behind(self, group: int) -> frozenset[int]:
+        """The other nodes whose disks in a group have not yet got what they missed, as each told last."""
+        return frozenset(node_id for node_id, groups in self._behind.items() if group in groups)
+
     def loads(self) -> dict[int, float]:
         """Bytes a second of the tablets of other nodes, as each told last."""
         return {tablet_id: load for loads in self._loads.values() for tablet_id, load in loads.items()}
@@ -83,6 +98,7 @@ class ServingTablets:
         for node_id in self._asking.keys() - wanted:
             self._asking.pop(node_id).cancel()
             self.elsewhere.pop(node_id, None)
+            self._behind.pop(node_id, None)
         for node_id in wanted - self._asking.keys():
             self._asking[node_id] = asyncio.create_task(self._ask(node_id), name=f"serving-tablets-{node_id}")
 
@@ -110,6 +126,7 @@ class ServingTablets:
                 continue
             known = serving.version
             self._loads[node_id] = serving.loads
+            self._behind[node_id] = serving.behind
             if serving.generations is not None:
                 self.elsewhere[node_id] = serving.generations
                 self._on_change()
@@ -123,4 +140,4 @@ class ServingTablets:
                     await self._changing.wait()
                     await asyncio.sleep(GATHER_S)
         generations = None if known == self._version else dict(self._own())
-        return (_encode(_Serving(self._version, generations, self._own_loads())),)
+        return (_encode(_Serving(self._version, generations, self._own_loads(), sorted(self._own_behind()))),)

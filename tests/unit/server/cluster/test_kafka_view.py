@@ -25,7 +25,7 @@ class Cluster:
             "Any", SimpleNamespace(members=lambda: list(self.leases.values()), groups=dict, owner_of=lambda _: 2, leader=None)
         )
         self.members = ReachableMembers(coordination, self.connected.__contains__)
-        serving = cast("Any", SimpleNamespace(elsewhere=self.serving))
+        serving = cast("Any", SimpleNamespace(elsewhere=self.serving, are_behind=lambda _: frozenset()))
         self.view = KafkaView(
             1, coordination, self.members, serving, default_group=0, in_step=lambda _: frozenset(), forwarder=None
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from penstock.testing.sim_loop import current_loop, run_simulation
 from tests.interconnect_world import SimNode, new_network
 
 
-async def _serving(node: SimNode, other: SimNode, generations: dict[int, int], loads: dict[int, float]) -> ServingTablets:
+async def _serving(
+    node: SimNode,
+    other: SimNode,
+    generations: dict[int, int],
+    loads: dict[int, float],
+    behind: Callable[[], frozenset[int]] = frozenset,
+) -> ServingTablets:
     link = await node.link_to(other)
     return ServingTablets(
         node.node_id,
@@ -20,6 +27,7 @@ async def _serving(node: SimNode, other: SimNode, generations: dict[int, int], l
         lambda _: link,
         own=lambda: generations,
         own_loads=lambda: loads,
+        own_behind=behind,
         random=current_loop().fork_random(f"serving-{node.node_id}"),
         on_change=lambda: None,
     )
@@ -63,6 +71,27 @@ def test_a_node_whose_answer_is_not_understood_is_asked_again(caplog: pytest.Log
         generations[1001] = 3
         await asyncio.sleep(UNKNOWN_S)
         assert heard.elsewhere == {1: {1001: 3}}
+        await told.stop()
+        await heard.stop()
+
+    run_simulation(main(), seed=1)
+
+
+def test_a_node_whose_disks_have_not_got_what_they_missed_is_behind_until_it_tells_otherwise() -> None:
+    async def main() -> None:
+        network = new_network()
+        first, second = await SimNode(network, 1).start(), await SimNode(network, 2).start()
+        missing = {7}
+        told = await _serving(first, second, {}, {}, lambda: frozenset(missing))
+        heard = await _serving(second, first, {}, {})
+        heard.follow([1])
+        await asyncio.sleep(1)
+        assert heard.are_behind(7) == {1}
+        assert heard.are_behind(8) == frozenset()
+        missing.clear()
+        told.check_behind()
+        await asyncio.sleep(1)
+        assert heard.are_behind(7) == frozenset()
         await told.stop()
         await heard.stop()
 
