@@ -72,6 +72,17 @@ def test_a_query_with_state_is_not_changed(tmp_path: Path) -> None:
         check_upgrade(before, spec(tmp_path, TRANSFORM.replace("SELECT", "SELECT DISTINCT")), is_reset=False)
 
 
+def test_a_query_whose_state_is_in_a_store_is_not_changed_unless_it_says_that_it_has_none(tmp_path: Path) -> None:
+    remote = TRANSFORM.replace("transform: {", "transform: {checkpoint: 's3a://states/p', ")
+    changes = ("SELECT value", "SELECT upper(value) AS value")
+    before = spec(tmp_path, remote)
+    with pytest.raises(IncompatibleChangeError, match="its state at s3a://states/p is of another transform"):
+        check_upgrade(before, spec(tmp_path, remote.replace(*changes)), is_reset=False)
+    check_upgrade(before, spec(tmp_path, remote.replace("target:", "trigger: {every: 5m}\ntarget:")), is_reset=False)
+    without = remote.replace("transform: {", "transform: {state: stateless, ")
+    check_upgrade(spec(tmp_path, without), spec(tmp_path, without.replace(*changes)), is_reset=False)
+
+
 def test_what_its_table_knows_cannot_be_reset(tmp_path: Path) -> None:
     before = spec(tmp_path, EXPORT)
     with pytest.raises(IncompatibleChangeError, match="the offsets are in delta table lake"):

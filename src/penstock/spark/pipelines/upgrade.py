@@ -78,7 +78,10 @@ def _place(table: TableSpec | None) -> tuple[str | None, ...] | None:
 
 
 def _has_state(spec: PipelineSpec) -> bool:
-    return "://" not in spec.checkpoint and Path(spec.checkpoint).is_dir()
+    if spec.transform is None or spec.transform.state == "stateless":
+        return False
+    # A remote one was set by hand, which only a query with state needs, and the node may have no access to it.
+    return "://" in spec.checkpoint or Path(spec.checkpoint).is_dir()
 
 
 def _listed(names: tuple[str, ...]) -> str:
