@@ -40,7 +40,9 @@ WAYS = ("direct", "fetch", "connector", "kafka", "limit")
 GOALS = {"direct to peer": 2.0, "fetch to peer": 2.0, "direct to limit": 0.7, "fetch to limit": 0.5}
 SINK_GOAL = 1.0
 LATENCY_GOAL = 0.8
-PARTS = ("none", "lz4", "latency", "sinks")
+PARTS = ("none", "lz4", "latency", "sinks", "hour")
+DAY_ROWS = 2_400_000
+HOUR_MS = 3_600_000
 
 Run = Callable[[], float]
 Phases = dict[str, float]
@@ -179,6 +181,48 @@ class Bench:
         print(f"{found['name']}: {told}; {found['ours to peer']:.2f} times the connector", flush=True)
         return found
 
+    def hour(self) -> dict[str, Any]:
+        """An hour of a day of records, chosen by a filter on their timestamps: planned by the filter, and picked out of all."""
+        topic = "day"
+        load("create", self.ours, topic=topic, partitions=PARTITIONS)
+        first_ms = int(time.time() * 1000) - 24 * HOUR_MS
+        self._write_day(topic, first_ms)
+        bounds = [f"timestamp_millis({first_ms + hour * HOUR_MS})" for hour in (12, 13)]
+        chosen = f"timestamp >= {bounds[0]} AND timestamp < {bounds[1]}"
+        ways: dict[str, tuple[str, dict[str, str]]] = {
+            "pushed": ("penstock", {"pushFilters": "true", "maxTimestampDisorder": "1m"}),
+            "all": ("penstock", {}),
+            "connector": ("kafka", {}),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in ways}
+        costs: dict[str, list[float]] = {name: [] for name in ways}
+        for number in range(4 if self.quick else 6):
+            for name, (source, options) in ways.items():
+                before = processor_time()
+                started = time.perf_counter()
+                frame = self.spark.read.format(source).options(**self._topic(self.ours, topic), **options).load()
+                rows = frame.where(chosen).count()
+                if rows != DAY_ROWS // 24:
+                    raise RuntimeError(f"{name} found {rows} rows of the hour's {DAY_ROWS // 24}")
+                if number:
+                    taken[name].append(time.perf_counter() - started)
+                    costs[name].append(processor_time() - before)
+        found: dict[str, Any] = {name: median(times) for name, times in taken.items()}
+        found |= {"name": "an hour of a day", "cpu_s": {name: median(times) for name, times in costs.items()}}
+        told = ", ".join(f"{name} {found[name]:.2f} s ({found['cpu_s'][name]:.2f} s of processor time)" for name in ways)
+        print(f"{found['name']} of {DAY_ROWS:,} rows: {told}", flush=True)
+        return found
+
+    def _write_day(self, topic: str, first_ms: int) -> None:
+        """Records whose timestamps go through a day."""
+        producer = Producer({"bootstrap.servers": self.ours.address, "linger.ms": 50, "queue.buffering.max.messages": DAY_ROWS})
+        for number in range(DAY_ROWS):
+            producer.produce(topic, bytes(100), timestamp=first_ms + number * 24 * HOUR_MS // DAY_ROWS)
+            if not number % 10_000:
+                producer.poll(0)
+        if producer.flush(120):
+            raise RuntimeError("the broker did not acknowledge a day of records")
+
     def _trickle(
         self, source: str, broker: BrokerProcess, topic: str, seconds: float, options: dict[str, str] | None = None
     ) -> list[Phases]:
@@ -239,7 +283,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_peer", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer shapes and rounds: some minutes, and rougher")
     parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=PARTS, help="topics without and with compression, micro-batches, sinks"
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="topics without and with compression, micro-batches, sinks, an hour of a day",
     )
     arguments = parser.parse_args()
     quick, parts = arguments.quick, arguments.parts
@@ -257,6 +305,7 @@ def main() -> int:
                 found += [bench.row(size, codec, streaming=streaming) for streaming in (False, True)]
         latency = bench.latency() if "latency" in parts else None
         sinks = [bench.sink(size) for size in (100, 1024)] if "sinks" in parts else []
+        hour = bench.hour() if "hour" in parts else None
     shutil.rmtree(directory, ignore_errors=True)
     result = {
         "load_average_before": load_before,
@@ -265,6 +314,7 @@ def main() -> int:
         "rows": found,
         "latency": latency,
         "sinks": sinks,
+        "hour": hour,
     }
     (RESULTS / "spark_peer.json").write_text(json.dumps(result, indent=1), encoding="ascii")
     missed = [f"{row['name']}: {name} {row[name]:.2f}" for row in found for name, goal in GOALS.items() if row[name] < goal]
