@@ -99,15 +99,12 @@ class ClusterMember:
         SchemaService(interconnect, lambda: self._service.broker)
         self.registry = self._new_registry()
         self.kafka = self._new_kafka_side(in_step, behind)
-        self.kafka.start()
         self._kafka_listeners = KafkaListeners(config, layout)
-        self._listening = AsyncExitStack()
-        self._listening.push_async_callback(self._kafka_listeners.stop)
+        self._listening = AsyncExitStack()  # the port of the schema registry
         self._observatory: Observatory | None = None  # of this node as a follower; None: it never follows
         self._following: asyncio.Task[None] | None = None
         self._follower = AsyncExitStack()  # what runs only while this node follows
-        checking = repeat("the look at other nodes", CHECK_S, self._check_kafka_side)
-        self._checking = asyncio.create_task(checking, name="check-kafka-side")
+        self._checking = asyncio.create_task(repeat("the look at other nodes", CHECK_S, self._check_kafka_side))
 
     def _new_registry(self) -> SchemaRegistry:
         node_id, link_to = self._layout.node_id, self._peers.link
@@ -116,7 +113,7 @@ class ClusterMember:
         )
 
     def _new_kafka_side(self, in_step: InStep, behind: Callable[[], frozenset[int]]) -> KafkaSide:
-        return KafkaSide(
+        side = KafkaSide(
             self._layout.node_id,
             self._coordination,
             self._interconnect,
@@ -129,6 +126,8 @@ class ClusterMember:
             rack=self._config.rack or "",
             random=self._random,
         )
+        side.start()
+        return side
 
     @property
     def broker(self) -> PartitionBroker | None:
@@ -160,6 +159,7 @@ class ClusterMember:
     async def stop_listening(self) -> None:
         """Answer the requests of clients that are in flight, and close their connections. May be called again."""
         await self._listening.aclose()
+        await self._kafka_listeners.stop()
 
     # The leader.
 

@@ -133,6 +133,11 @@ class ClusterNode:
         self._record = msgspec.structs.replace(self._record, is_leaving=True)
         await hand_over(coordination, self._record, lambda: len(tablets.states()), has_lead=lambda: self._role.role != STANDBY)
 
+    async def _stop_serving(self) -> None:
+        """Stop the listeners for Kafka clients, then the broker: a node that stops does not follow in between."""
+        await self._member.stop_listening()
+        await self._role.stop()
+
     async def _leave(self) -> None:
         """Leave coordination, so that another node leads at once."""
         if not self._has_left:
@@ -248,8 +253,7 @@ class ClusterNode:
         coordination.campaign()
         self._closing.push_async_callback(self._leave)
         self._closing.push_async_callback(self._member.stop)  # other nodes start its tablets when it has left
-        self._closing.push_async_callback(self._role.stop)
-        self._closing.push_async_callback(self._member.stop_listening)  # a node that stops is no follower before
+        self._closing.push_async_callback(self._stop_serving)
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (
