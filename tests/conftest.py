@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,10 @@ from tests.typed_modules import PLAIN, run_plain, stale_modules
 
 if os.environ.get(PLAIN):
     run_plain()
+
+# Tests start Python thousands of times: without bytecode, each compiles all that it imports, for half a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Nodes of tests would all want the same port for HTTP; those that are to have it say --http-port 0.
 os.environ["PENSTOCK_HTTP_PORT"] = "none"
