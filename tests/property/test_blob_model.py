@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from penstock.blob import BLOB_SIZE_MAX, BlobId, Erasure, Status
 from penstock.blob.quorum import fits_fail_model
@@ -246,16 +246,24 @@ class MirrorMachine(BlobMachine):
     erasure = Erasure.MIRROR_3_DC
 
 
-def _bounded(examples: int) -> settings:
-    return settings(max_examples=examples, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False)
+def _examples(machine: type[BlobMachine], count: int, soak: int) -> list[Any]:
+    """So many in `make test`, and the others in `make soak`."""
+    name = machine.erasure.value
+    return [
+        # A failing example is made small before it is shown, which may take longer than any test should.
+        pytest.param(machine, count, marks=pytest.mark.timeout(600), id=name),
+        pytest.param(machine, soak, marks=(pytest.mark.soak, pytest.mark.timeout(3600)), id=f"{name}-long"),
+    ]
 
 
-# A failing example is made small before it is shown, which may take longer than any test should.
-TestNone = pytest.mark.timeout(600)(NoneMachine.TestCase)
-TestNone.settings = _bounded(100)
-
-TestBlock42 = pytest.mark.timeout(600)(BlockMachine.TestCase)
-TestBlock42.settings = _bounded(30)
-
-TestMirror3Dc = pytest.mark.timeout(600)(MirrorMachine.TestCase)
-TestMirror3Dc.settings = _bounded(24)
+@pytest.mark.parametrize(
+    ("machine", "count"),
+    [*_examples(NoneMachine, 40, 400), *_examples(BlockMachine, 15, 120), *_examples(MirrorMachine, 12, 100)],
+)
+def test_a_group_answers_as_the_model_does(machine: type[BlobMachine], count: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=count, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False
+        ),
+    )

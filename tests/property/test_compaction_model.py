@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 from unittest import mock
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -260,8 +261,11 @@ class CompactionMachine(RuleBasedStateMachine):
         self._compare()
 
 
-def test_the_compacted_partition_answers_as_the_model_does() -> None:
+@pytest.mark.parametrize("count", [15, pytest.param(160, marks=(pytest.mark.soak, pytest.mark.timeout(3600)))])
+def test_the_compacted_partition_answers_as_the_model_does(count: int) -> None:
     run_state_machine_as_test(
         CompactionMachine,
-        settings=settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False),
+        settings=settings(
+            max_examples=count, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False
+        ),
     )

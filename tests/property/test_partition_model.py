@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -238,8 +239,11 @@ async def _caught(start: Callable[[], Coroutine[Any, Any, object]]) -> BaseExcep
     return None
 
 
-def test_the_partition_answers_as_the_model_does() -> None:
+@pytest.mark.parametrize("count", [25, pytest.param(160, marks=(pytest.mark.soak, pytest.mark.timeout(3600)))])
+def test_the_partition_answers_as_the_model_does(count: int) -> None:
     run_state_machine_as_test(
         PartitionMachine,
-        settings=settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False),
+        settings=settings(
+            max_examples=count, stateful_step_count=40, deadline=None, derandomize=True, report_multiple_bugs=False
+        ),
     )
