@@ -9,15 +9,19 @@ from typing import NamedTuple
 from penstock.blob.disk import Disk
 from penstock.blob.journal import chunk_name
 from penstock.blob.record import (
+    BLOCK_SIZE,
     HEADER_SIZE,
     MAGIC,
+    TABLE_ENTRY_SIZE,
     Header,
     RecordKind,
+    blocks_are_sound,
     body_is_sound,
     decode_header,
     mended_header,
     table_size,
 )
+from penstock.core.checksum import crc32c
 from penstock.kernels.sound_records import sound_to
 
 WINDOW_BYTES = 4 << 20
@@ -86,17 +90,20 @@ async def is_sound(disk: Disk, number: int, size: int) -> bool:
 
 
 async def scan_slowly(disk: Disk, number: int, size: int) -> AsyncIterator[ScannedRecord | Gap]:
-    """As `scan_chunk` from the start, with turns for others between some records."""
+    """As `scan_chunk` from the start, with turns for others between some records, and while a long one is verified."""
     count = 0
-    async for item in scan_chunk(disk, number, size):
+    async for item in scan_chunk(disk, number, size, in_turns=True):
         yield item
         count += 1
         if count % RECORDS_AT_ONCE == 0:
             await asyncio.sleep(0)
 
 
-async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> AsyncIterator[ScannedRecord | Gap]:
-    """Records and gaps of a chunk in order of their places, from `start`, which must be where a record begins."""
+async def scan_chunk(
+    disk: Disk, number: int, size: int, start: int = 0, *, in_turns: bool = False
+) -> AsyncIterator[ScannedRecord | Gap]:
+    """Records and gaps of a chunk in order of their places, from `start`, which must be where a record begins. `in_turns` gives
+    others their turns while a long record is verified."""
     window = _Window(disk, chunk_name(number), size)
     at = start
     while at < size:
@@ -116,7 +123,12 @@ async def scan_chunk(disk: Disk, number: int, size: int, start: int = 0) -> Asyn
             at = next_record
             continue
         raw = window.at_hand(at + HEADER_SIZE, header.size - HEADER_SIZE)
-        yield _scanned(header, await window.read(at + HEADER_SIZE, header.size - HEADER_SIZE) if raw is None else raw)
+        if raw is None:
+            raw = await window.read(at + HEADER_SIZE, header.size - HEADER_SIZE)
+        if in_turns and header.length > CHECKED_BYTES:
+            yield await _scanned_in_turns(header, raw)
+        else:
+            yield _scanned(header, raw)
         at += header.size
 
 
@@ -130,6 +142,21 @@ def _scanned(header: Header, raw: memoryview) -> ScannedRecord:
     """A record, by its header and what follows it."""
     table_bytes = table_size(header.length)
     return ScannedRecord(header, raw[table_bytes:], body_is_sound(header, raw[:table_bytes], raw[table_bytes:]))
+
+
+async def _scanned_in_turns(header: Header, raw: memoryview) -> ScannedRecord:
+    """The same of a long record, with turns for others between some of its blocks."""
+    table_bytes = table_size(header.length)
+    table, body = raw[:table_bytes], raw[table_bytes:]
+    sound = len(body) == header.length and crc32c(table) == header.checksum
+    at = 0
+    while sound and at < len(body):
+        first = at // BLOCK_SIZE * TABLE_ENTRY_SIZE
+        some = table[first : first + CHECKED_BYTES // BLOCK_SIZE * TABLE_ENTRY_SIZE]
+        sound = blocks_are_sound(some, body[at : at + CHECKED_BYTES])
+        at += CHECKED_BYTES
+        await asyncio.sleep(0)
+    return ScannedRecord(header, body, sound)
 
 
 async def _mended(window: _Window, number: int, at: int) -> ScannedRecord | None:

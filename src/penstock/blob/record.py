@@ -34,6 +34,7 @@ MAGIC = b"PENr"
 VERSION = 1
 HEADER_SIZE = 64
 BLOCK_SIZE = 64 * 1024
+TABLE_ENTRY_SIZE = 4  # of the checksum of a block
 NO_ID = bytes(ID_SIZE)
 
 _HEADER = Struct(">8sIIIIII25s3x")  # the first eight bytes, up to the length, are the same for all records of a kind
@@ -71,7 +72,7 @@ class Header(NamedTuple):
 
 def table_size(length: int) -> int:
     """Bytes of the checksum table of a body of this length."""
-    return 0 if length <= BLOCK_SIZE else (length + BLOCK_SIZE - 1) // BLOCK_SIZE * 4
+    return 0 if length <= BLOCK_SIZE else (length + BLOCK_SIZE - 1) // BLOCK_SIZE * TABLE_ENTRY_SIZE
 
 
 def record_size(length: int) -> int:
