@@ -15,6 +15,8 @@ class VDiskOptions:
     checkpoint_records: int = 200_000  # the same in records, over all disks of the group: an opening group reads the logs of all
     accept_loss: bool = False  # open the only copy of something though files of it are missing
     sparse_ratio: float = 0.5  # a chunk less alive than this is rewritten
+    busy_ratio: float = 0.25  # the same while blobs are written, and an eighth of the disk is free
+    busy_bytes: int = 2 << 20  # of log between two steps of upkeep: as many are a disk that is written to
 
 
 @dataclass(frozen=True, slots=True)

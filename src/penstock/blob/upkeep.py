@@ -2,6 +2,9 @@
 
 A chunk is deleted once nothing in it is live and no retained checkpoint needs the log in it. The last two checkpoints are
 retained, so that one damaged checkpoint costs recovery time and nothing else.
+
+Of what small writes leave in a chunk, half is log, which dies with the next snapshot. To write the other half once more takes a
+tenth of the processor time of such writes, so that waits until there are fewer, unless little room is left.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ FLUSH_BYTES = 1 << 20
 SMALL_CHUNKS_MAX = 8
 REWRITE_BYTES = 8 << 20
 LOSSES_KEPT = 100
+COPIED_MAX = 64 << 10  # a longer body is moved as it was read, a shorter one would keep much else in memory
+ROOM_SHARE = 8  # an eighth of the disk is room enough
 
 
 class Upkeep:
@@ -51,12 +56,15 @@ class Upkeep:
         self._has_gaps = recovered.unknown_loss  # in the log that an opening reads
         self._checkpointing = asyncio.Lock()
         self._was_full = False  # when it looked last
+        self._bytes_at_step = 0
+        self._is_busy = False  # whether much was written since the step before
         self._short: dict[int, int] = {}  # chunks that were found short, and what was left of them
         self.losses = deque(recovered.losses, LOSSES_KEPT)
 
     async def step(self) -> None:
         """Check free space, write a checkpoint if one is due, and reclaim dead chunks."""
         await self.watch_space()
+        self._note_pace()
         if self._vdisk.journal.trouble is not None and not self._vdisk.full:
             # A failing disk gets no other writes; an empty record probes whether it works again.
             self._vdisk.journal.append(RecordKind.META, NO_ID, b"")
@@ -64,6 +72,14 @@ class Upkeep:
         if self._is_checkpoint_due():
             await self.checkpoint()
         await self.reclaim()
+        self._bytes_at_step = self._vdisk.journal.bytes_appended  # what it has rewritten itself does not count
+
+    def _note_pace(self) -> None:
+        """Note whether others write so much that chunks are better rewritten later, and may be: there is room."""
+        vdisk, space = self._vdisk, self._vdisk.space
+        written = vdisk.journal.bytes_appended - self._bytes_at_step
+        has_room = space is not None and not vdisk.full and space.free >= space.total // ROOM_SHARE
+        self._is_busy = written >= vdisk.options.busy_bytes and has_room
 
     async def note_ends(self) -> None:
         """Note how far the log is durable, as far back as a checkpoint may have to read it. Chunks that are missing are missed at
@@ -244,7 +260,8 @@ class Upkeep:
             for number, use in self._vdisk.index.chunks.items()
             if self._is_at_rest(number, use) and use.live and number not in self._stuck
         }
-        sparse = [(use.live / use.size, number) for number, use in alive.items() if use.live < use.size * options.sparse_ratio]
+        ratio = min(options.busy_ratio, options.sparse_ratio) if self._is_busy else options.sparse_ratio
+        sparse = [(use.live / use.size, number) for number, use in alive.items() if use.live < use.size * ratio]
         if sparse:
             return min(sparse)[1]
         small = [(use.live, number) for number, use in alive.items() if use.live < options.chunk_size // 16]
@@ -268,7 +285,8 @@ class Upkeep:
             if not item.sound:
                 self._report_damage(item)
                 continue
-            moved.append((item.header.blob_id, vdisk.journal.append(PART, item.header.blob_id, bytes(item.body))))
+            body = item.body if item.header.length > COPIED_MAX else bytes(item.body)
+            moved.append((item.header.blob_id, vdisk.journal.append(PART, item.header.blob_id, body)))
             waiting += item.header.length
             if waiting >= REWRITE_BYTES:
                 await self._switch(number, moved, failures)

@@ -81,6 +81,61 @@ def test_a_sparse_chunk_is_rewritten_and_given_back(erasure: Erasure) -> None:
     run_group(erasure, scenario)
 
 
+async def _leave_a_third(group: SimGroup) -> dict[BlobId, bytes]:
+    """Fill several chunks, of which a third stays alive."""
+    blobs = await group.store(range(COUNT), BLOB_SIZE)
+    kept = {blob_id: data for blob_id, data in blobs.items() if blob_id.step % 3 == 0}
+    await _collect(group, 1, COUNT, list(kept))
+    return kept
+
+
+def _sparse(group: SimGroup) -> set[int]:
+    """The chunks of the first disk of which less than half is alive."""
+    uses = group.life.vdisks[0].index.chunks.items()
+    return {number for number, use in uses if use.sealed and 0 < use.live < use.size / 2}
+
+
+def test_a_sparse_chunk_is_rewritten_when_no_more_is_written() -> None:
+    async def scenario(group: SimGroup) -> None:
+        kept = await _leave_a_third(group)
+        before = _sparse(group)
+        for step in range(COUNT + 1, COUNT + 4):
+            await group.store(range(step, step + 1), 2_000)
+            await _tend(group, 1)
+        assert len(before) > 2
+        assert before <= _sparse(group)
+        await _tend(group)
+        assert not before & _sparse(group)
+        await group.restart(crash=True)
+        await group.expect(kept)
+
+    run_group(Erasure.NONE, scenario, options(replace(SMALL, busy_bytes=2_000)))
+
+
+def test_a_sparse_chunk_is_rewritten_at_once_where_there_is_little_room() -> None:
+    async def scenario(group: SimGroup) -> None:
+        await _leave_a_third(group)
+        before = _sparse(group)
+        group.faults[0].capacity = group.platters[0].used * 10 // 9
+        await group.store(range(COUNT + 1, COUNT + 2), 2_000)
+        await _tend(group, 1)
+        assert before - _sparse(group)
+
+    run_group(Erasure.NONE, scenario, options(replace(SMALL, busy_bytes=2_000)))
+
+
+def test_a_chunk_that_is_nearly_dead_is_rewritten_while_more_is_written() -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs = await group.store(range(COUNT), BLOB_SIZE)
+        await _collect(group, 1, COUNT, [blob_id for blob_id in blobs if blob_id.step % 10 == 3])
+        before = _sparse(group)
+        await group.store(range(COUNT + 1, COUNT + 2), 2_000)
+        await _tend(group, 1)
+        assert before - _sparse(group)
+
+    run_group(Erasure.NONE, scenario, options(replace(SMALL, busy_bytes=2_000)))
+
+
 def test_a_damaged_part_in_a_sparse_chunk_is_reported_and_not_moved() -> None:
     async def scenario(group: SimGroup) -> None:
         blobs = await group.store(range(COUNT), BLOB_SIZE)
