@@ -79,6 +79,12 @@ class StreamFailedError(PenstockError):
     retriable = True
 
 
+class ExecutorError(ConfigError):
+    """The executors lack what tasks of Penstock need."""
+
+    code = "pipeline_executors"
+
+
 class SparkLostError(PenstockError):
     """The connection to Spark is lost; only a new process can start another session."""
 

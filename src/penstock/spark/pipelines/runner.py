@@ -24,6 +24,7 @@ from penstock.spark.pipelines.errors import (
     AlreadyRunningError,
     BadRowError,
     ChangedSubjectError,
+    ExecutorError,
     SparkLostError,
     TooManyDeadLettersError,
 )
@@ -46,6 +47,16 @@ NEVER_RETRIED: Final = (*FINAL, DataLossError, CorruptionError)
 # Spark passes on only the text of errors raised in tasks.
 FINAL_IN_TASKS: Final = ("RowError", "OptionError", "AccessDeniedError")
 _OURS: Final = re.compile(r"penstock\.[a-z_.]+\.(\w+Error): (.+)")
+_SENDING: Final = "unset PYSPARK_PYTHON and spark.pyspark.python to have it sent to them, or install the same wheel there"
+# What tasks say where Penstock is not installed, or not for the Python that runs them, and what that means.
+_EXECUTOR_FAULTS: Final = (
+    (
+        re.compile(r"No module named '(penstock|pyspark_penstock|pyarrow)|PyArrow.* must be installed"),
+        f"the executors do not have Penstock: {_SENDING}",
+    ),
+    (re.compile(r"the kernels of this installation are not compiled"), f"Penstock is not compiled on the executors: {_SENDING}"),
+    (re.compile(r"this executor has no Python .*spark\.executorEnv\.PENSTOCK_PYTHON"), None),
+)
 # Kinds that end on their own, whatever the trigger.
 ENDING: Final = frozenset({"replay", "audit"})
 
@@ -292,11 +303,9 @@ def check_or_close(job: CheckableJob, spark: SparkSession) -> None:
 
 def first_line(error: BaseException) -> str:
     """The error in one line; for an error in a task, the original one."""
-    if "No module named 'penstock" in str(error):
-        return (
-            "the executors do not have Penstock: unset PYSPARK_PYTHON and spark.pyspark.python to have it sent to them, or "
-            "install the same wheel there"
-        )
+    fault = executor_fault(str(error))
+    if fault is not None:
+        return fault
     own = _OURS.search(str(error))
     if own is not None and not isinstance(error, PenstockError):
         return own[2].strip()
@@ -306,6 +315,15 @@ def first_line(error: BaseException) -> str:
     return lines[-1] if any(line.startswith("Traceback (most") for line in lines) else lines[0]
 
 
+def executor_fault(text: str) -> str | None:
+    """What executors lack by the text of an error in a task, in one sentence; None if it is something else."""
+    for pattern, sentence in _EXECUTOR_FAULTS:
+        said = pattern.search(text)
+        if said is not None:
+            return sentence or said[0]
+    return None
+
+
 def raise_if_final(error: BaseException, spark: SparkSession) -> None:
     """Raise the cause of an error if a retry cannot fix it."""
     seen: BaseException | None = error
@@ -313,6 +331,9 @@ def raise_if_final(error: BaseException, spark: SparkSession) -> None:
         if isinstance(seen, NEVER_RETRIED):
             raise seen from error
         seen = seen.__cause__ or seen.__context__
+    fault = executor_fault(str(error))
+    if fault is not None:
+        raise ExecutorError(fault) from error
     own = _OURS.search(str(error))
     if own is not None and own[1] in FINAL_IN_TASKS:
         raise BadRowError(own[2].strip()) from error
