@@ -74,3 +74,35 @@ def test_a_package_that_is_named_already_is_not_sent_twice() -> None:
         "spark.archives": given["spark.archives"],
         "spark.executorEnv.PATH": f"./{NAME}/bin:/opt/bin",
     }
+
+
+NAMED_PYTHON = """
+import os, sys
+import penstock.spark
+from penstock.spark.pipelines.runner import first_line
+
+def ran_by(python):
+    settings = {"spark.pyspark.python": python, "spark.ui.enabled": "false"}
+    spark = penstock.spark.session(master="local[1]", settings=settings)
+    try:
+        return spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("NAMED", "another")).collect()
+    except Exception as error:
+        return first_line(error)
+    finally:
+        spark.stop()
+
+print("RESULT", ran_by(sys.argv[1]), ran_by("no-such-python"))
+"""
+
+
+def test_tasks_run_in_the_python_that_a_setting_names_and_one_that_is_not_there_is_told(tmp_path: Path) -> None:
+    named = tmp_path / "named-python"
+    named.write_text(f"#!/bin/sh\nNAMED=yes exec '{sys.executable}' \"$@\"\n")
+    named.chmod(0o755)
+    variables = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
+    done = subprocess.run(
+        [sys.executable, "-c", NAMED_PYTHON, named], capture_output=True, text=True, check=False, timeout=240, env=variables
+    )
+    assert "RESULT ['yes'] the executors cannot start the Python no-such-python (No such file or directory)" in done.stdout, (
+        done.stderr
+    )

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Arrow checks every access by default; what crosses between Python and Spark has been checked already.
 _JAVA_OPTIONS: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
+_PYTHON_SETTING: Final = "spark.pyspark.python"
+
 _LAUNCHER: Final = """#!/bin/sh
 kept=
 IFS=:
@@ -83,7 +85,10 @@ def session(
         use_java()
     is_local = not is_served and (remote or master or os.environ.get("MASTER") or "local").startswith("local")
     is_packaged = not is_local and not is_served and needs_package(settings or {})
-    if is_packaged or "PYSPARK_PYTHON" not in os.environ:
+    if settings and _PYTHON_SETTING in settings:
+        # Spark reads the setting only where spark-submit starts the driver, not in a session of a process that runs already.
+        os.environ["PYSPARK_PYTHON"] = settings[_PYTHON_SETTING]
+    elif is_packaged or "PYSPARK_PYTHON" not in os.environ:
         python = _python()
         os.environ["PYSPARK_PYTHON"] = use_on_path(python) if is_packaged else python if is_local else sys.executable
         if python != sys.executable:

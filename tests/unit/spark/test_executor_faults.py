@@ -30,6 +30,14 @@ SENT = "unset PYSPARK_PYTHON and spark.pyspark.python to have it sent to them"
             "ImportError: the kernels of this installation are not compiled: install",
             f"Penstock is not compiled on the executors: {SENT}",
         ),
+        (
+            'java.io.IOException: Cannot run program "/opt/venv/bin/python": error=13, Permission denied',
+            "the executors cannot start the Python /opt/venv/bin/python (Permission denied): name one",
+        ),
+        (
+            'java.io.IOException: Cannot run program "python9": Exec failed, error: 2 (No such file or directory)',
+            "the executors cannot start the Python python9 (No such file or directory): name one",
+        ),
         (_LAUNCHER.partition('echo "')[2].partition('" >&2')[0].replace('" \\\n    "', " "), "this executor has no Python"),
     ],
 )
@@ -45,3 +53,8 @@ def test_what_executors_lack_is_told_in_one_sentence_and_not_tried_again(said: s
 def test_errors_of_tasks_that_have_everything_are_left_as_they_are() -> None:
     assert executor_fault(TASK.format("ModuleNotFoundError: No module named 'pens'")) is None
     assert executor_fault(TASK.format("ValueError: a value of the user")) is None
+
+
+def test_an_error_of_a_call_of_java_is_told_by_its_cause() -> None:
+    said = "An error occurred while calling o293.collectToPython.\n: java.lang.IllegalStateException: stopped\n\tat org.Spark"
+    assert first_line(RuntimeError(said)) == "java.lang.IllegalStateException: stopped"

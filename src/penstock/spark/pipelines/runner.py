@@ -56,7 +56,12 @@ _EXECUTOR_FAULTS: Final = (
     ),
     (re.compile(r"the kernels of this installation are not compiled"), f"Penstock is not compiled on the executors: {_SENDING}"),
     (re.compile(r"this executor has no Python .*spark\.executorEnv\.PENSTOCK_PYTHON"), None),
+    (
+        re.compile(r'Cannot run program "(?P<program>[^"]+)": [^\n]*?(?P<why>Permission denied|No such file or directory)'),
+        f"the executors cannot start the Python {{program}} ({{why}}): name one that they and the driver have, or {_SENDING}",
+    ),
 )
+_CALL: Final = "An error occurred while calling "  # of a method in Java; what happened there is in the next line
 # Kinds that end on their own, whatever the trigger.
 ENDING: Final = frozenset({"replay", "audit"})
 
@@ -312,6 +317,8 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
+    if lines[0].startswith(_CALL) and len(lines) > 1:
+        lines[:2] = [lines[1].removeprefix(": ")]
     return lines[-1] if any(line.startswith("Traceback (most") for line in lines) else lines[0]
 
 
@@ -320,7 +327,7 @@ def executor_fault(text: str) -> str | None:
     for pattern, sentence in _EXECUTOR_FAULTS:
         said = pattern.search(text)
         if said is not None:
-            return sentence or said[0]
+            return said[0] if sentence is None else sentence.format(**said.groupdict())
     return None
 
 
