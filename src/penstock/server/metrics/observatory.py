@@ -193,14 +193,14 @@ class Observatory:
         return reasons
 
     def damage(self) -> list[str]:
-        """Damaged disks and partitions; they do not affect readiness. Where a disk is mounted is not told: no user is needed."""
+        """Damaged partitions and disks; they do not affect readiness. Where a disk is mounted is not told: no user is needed."""
         lost = [] if self.sources is None else self.sources.unknown_losses()
         if self.survey is None:
             return lost
         return [
             *lost,
-            *(disk.told(f"VDisk {disk.vdisk}") for disk in self.survey.last.damaged_disks),
             *self.survey.last.damaged.values(),
+            *(disk.told(f"VDisk {disk.vdisk}") for disk in self.survey.last.damaged_disks),
         ]
 
     async def check_listeners(self) -> None:
