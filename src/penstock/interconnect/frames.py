@@ -190,7 +190,9 @@ class FrameReader:
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
-            return self._view
+            # Most likely a piece of a body comes next. With its header alone in the buffer it is received straight into the body;
+            # what came with the header would be copied, which is half of every piece.
+            return self._view[:HEADER_BYTES] if self._bodies else self._view
         if start and len(self._view) - end < HEADER_BYTES + DIRECT_BYTES_MIN:
             held = bytes(self._view[start:end])
             self._view[: end - start] = held
