@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -97,9 +98,13 @@ def write_more(bootstrap: str, messages: int) -> None:
 def check_numbers(writer: Writer, bootstrap: str) -> int:
     """Everything that was acknowledged so far is there, once and in order; how many messages that is."""
     acknowledged = {partition: list(told) for partition, told in writer.acknowledged.items()}
-    for partition, read in read_all(bootstrap).items():
-        assert len(set(read)) == len(read), f"a message of partition {partition} is there twice"
-        assert set(acknowledged[partition]) <= set(read), f"an acknowledged message of partition {partition} is lost"
+    for partition, by_offset in read_all(bootstrap).items():
+        read = [by_offset[offset] for offset in sorted(by_offset)]
+        doubled = [item for item, count in Counter(read).items() if count > 1]
+        where = {item: [offset for offset, found in by_offset.items() if found == item] for item in doubled[:5]}
+        assert not doubled, f"{len(doubled)} messages of partition {partition} are there twice, at offsets {where}"
+        missing = sorted(set(acknowledged[partition]) - set(read))
+        assert not missing, f"{len(missing)} acknowledged messages of partition {partition} are lost: {missing[:5]} and so on"
         assert read == sorted(read)
     return sum(map(len, acknowledged.values()))
 
@@ -128,8 +133,9 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
     return int(until(lambda: f"the end of {partition} is not told ({trouble})", look)) - 1
 
 
-def read_all(bootstrap: str) -> dict[int, list[int]]:
-    """Every message of the topic by partition, read by a new group of one member."""
+def read_all(bootstrap: str) -> dict[int, dict[int, int]]:
+    """Every message of the topic by partition and offset, read by a new group of one member. It commits nothing, so that it reads
+    from the beginning again if the group is rebalanced meanwhile; each offset must show the same message then."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -142,12 +148,14 @@ def read_all(bootstrap: str) -> dict[int, list[int]]:
     partitions = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
     ends = [_end(consumer, partition) for partition in partitions]
     consumer.subscribe([TOPIC])
-    read: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    read: dict[int, dict[int, int]] = {partition: {} for partition in range(PARTITIONS)}
 
     def look() -> bool:
         for message in consumer.consume(1000, 0.5):
             if message.error() is None:
-                read[message.partition() or 0].append(int(message.value() or b""))
+                number, offset = int(message.value() or b""), message.offset() or 0
+                found = read[message.partition() or 0].setdefault(offset, number)
+                assert found == number, f"offset {offset} of partition {message.partition()} was {found} and is {number}"
         return all(len(read[partition]) >= end for partition, end in enumerate(ends))
 
     until("not everything is read", look, 60.0)
