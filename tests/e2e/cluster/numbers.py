@@ -158,7 +158,7 @@ def read_all(bootstrap: str) -> dict[int, dict[int, int]]:
                 assert found == number, f"offset {offset} of partition {message.partition()} was {found} and is {number}"
         return all(len(read[partition]) >= end for partition, end in enumerate(ends))
 
-    until("not everything is read", look, 60.0)
+    until("not everything is read", look, 300.0)  # a million messages after many rounds, and again after a rebalance
     consumer.commit(asynchronous=False)
     consumer.close()
     return read
