@@ -140,9 +140,10 @@ class Confirmations:
         tablets = self._groups.get(group)
         return 0.0 if tablets is None else self.now() - (tablets.until - VALID_S)
 
-    async def confirm(self) -> None:
-        """Wait for a confirmation of all tablets that begins after this call. UnconfirmedError if it does not come in time."""
-        await self._wait_for(self._chosen(None))
+    async def confirm(self, groups: Collection[int] | None = None) -> None:
+        """Wait for a confirmation of the tablets of these groups, of all groups if none are named, that begins after this call.
+        UnconfirmedError if it does not come in time."""
+        await self._wait_for(self._chosen(groups))
 
     async def run(self) -> None:
         """Ask every half second, and whenever a confirmation is wanted."""

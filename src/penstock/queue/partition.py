@@ -129,16 +129,17 @@ class Partition(PartitionState):
         self.writer.enqueue(batch, source, done)
 
     async def mark(self, raw: Buffer, source: SourceWrite) -> WriteResult:
-        """Store the marker that ends a transaction. The topic's limits do not apply: a transaction must be able to end."""
+        """Store the marker that ends a transaction. The topic's limits do not apply: a transaction must be able to end.
+        StaleEpochError if its coordinator, or its producer, was superseded."""
         done: asyncio.Future[WriteResult] = asyncio.get_running_loop().create_future()
         batch = check_batch(raw, len(raw))
         self.tablet.check_open()
-        ends, decided_by = self.ends, None
-        ends.begin(batch.producer_id)
+        ends, decided_by, coordinator_epoch = self.ends, None, coordinator_epoch_of(batch.data)
+        ends.begin(batch.producer_id, coordinator_epoch)
         try:
             self.writer.append(batch, source, done)
             result = await done
-            decided_by = coordinator_epoch_of(batch.data)
+            decided_by = coordinator_epoch
         finally:
             ends.finish(batch.producer_id, decided_by)
         return result

@@ -3,12 +3,18 @@
 A write within a transaction may take a while on its way here: it is admitted by the coordinator, maybe on another node, and its
 records are checked. If the transaction ends meanwhile, and its producer keeps its epoch, nothing in the write itself shows that
 it is late; stored, it would begin a transaction that is never ended. So it takes a guard before it sets out.
+
+A marker may be late as well: a coordinator that was superseded, and does not know it yet, repeats what the next one has done. By
+then the producer may be in its next transaction, which the marker would end. So a marker is refused if a newer coordinator has
+ended a transaction of its producer.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from weakref import WeakValueDictionary
+
+from penstock.queue.errors import StaleEpochError
 
 DECIDED_MAX = 10_000  # producers whose last coordinator epoch is kept
 
@@ -47,8 +53,12 @@ class TransactionEnds:
         """The epoch of the coordinator that ended the producer's last transaction; None if that is not known."""
         return self._decided.get(producer_id)
 
-    def begin(self, producer_id: int) -> None:
-        """A marker comes: writes that were on their way are late."""
+    def begin(self, producer_id: int, coordinator_epoch: int) -> None:
+        """A marker comes: writes that were on their way are late. StaleEpochError if a newer coordinator has ended the producer's
+        last transaction."""
+        decided_by = self._decided.get(producer_id, coordinator_epoch)
+        if coordinator_epoch < decided_by:
+            raise StaleEpochError(f"the marker is of coordinator epoch {coordinator_epoch}, but epoch {decided_by} has begun")
         self._in_flight[producer_id] += 1
         guard = self._guards.pop(producer_id, None)
         if guard is not None:

@@ -225,7 +225,7 @@ class KvTablet:
     async def confirm_now(self) -> None:
         """The same by a confirmation that begins now, for what a client decides something by."""
         if self._storage.confirmations is not None:
-            await self._storage.confirmations.confirm()
+            await self._storage.confirmations.confirm((self._storage.log_group,))
             self.check_open()
 
     def supersede(self) -> None:

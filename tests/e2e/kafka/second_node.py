@@ -10,7 +10,7 @@ from types import TracebackType
 from penstock.broker import PartitionBroker, Tablets, Topic
 from penstock.broker.table_feed import TablePosition
 from penstock.core.clock import SystemClock
-from penstock.gateway.kafka import BrokerAddress, Forwarder, KafkaGateway, Leader, Replicas
+from penstock.gateway.kafka import BrokerAddress, Forwarder, KafkaGateway, Leader, Replicas, TransactionGate
 from penstock.gateway.kafka.cluster_view import AloneView
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.cluster.forwarding import ForwardService, LeaderForwarder
@@ -44,6 +44,7 @@ class SecondNode:
         self.gateway: KafkaGateway
         self.service: ForwardService
         self.forwarder: Forwarder
+        self.transaction_gate: TransactionGate
         self._interconnects: list[Interconnect] = []
 
     def __enter__(self) -> SecondNode:
@@ -72,7 +73,8 @@ class SecondNode:
         self.service = ForwardService(ours)
         self.service.lead(first.broker, {"kafka": first.gateway}, TablePosition)
         own = ForwardService(theirs)
-        self.forwarder = LeaderForwarder(SECOND_ID, lambda: self.leader, lambda node_id: theirs.link(node_id, address), own)
+        to_leader = LeaderForwarder(SECOND_ID, lambda: self.leader, lambda node_id: theirs.link(node_id, address), own)
+        self.forwarder = self.transaction_gate = to_leader
         tablets = Tablets(first.storage, 0, cache_bytes=1 << 20, clock=clock, random=random)
         table = first.broker.system_tablets.system
         self.broker = PartitionBroker(table, tablets, first.broker.options, clock=clock, random=random, others=self)

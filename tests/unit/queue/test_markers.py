@@ -7,6 +7,7 @@ import pytest
 from penstock.queue import SequenceError, SourceState, SourceWrite, StaleEpochError, check_batch, make_marker, marker_source
 from penstock.queue.batch import is_commit_marker
 from penstock.queue.sources import after_write, known_offset
+from penstock.queue.transaction_ends import TransactionEnds
 from penstock.testing.batches import make_marker as make_marker_slowly
 from penstock.testing.batches import values_of
 
@@ -70,3 +71,17 @@ def test_an_epoch_begun_by_a_marker_is_stored_like_this() -> None:
     state = _marked(None, 5)
     assert state.pack().hex() == "01" + "0a" + "ffffffff07" + "c901" + "00"
     assert SourceState.unpack(state.pack()) == state
+
+
+def test_the_marker_of_a_superseded_coordinator_is_refused_for_producers_whose_transactions_the_next_one_ended() -> None:
+    ends = TransactionEnds()
+    for producer_id, epoch in ((7, 3), (7, 4), (8, 3)):
+        ends.begin(producer_id, epoch)
+        ends.finish(producer_id, epoch)
+    guard = ends.guard(7)
+    with pytest.raises(StaleEpochError, match="coordinator epoch 3, but epoch 4"):
+        ends.begin(7, 3)
+    assert not guard.is_ended, "the producer's next transaction goes on"
+    assert not ends.is_ending(7)
+    ends.begin(8, 3)
+    assert ends.is_ending(8)

@@ -216,6 +216,22 @@ class TransactionCoordinator:
             slot.is_adding = True
             self._spawn(self._add_pending(slot), "transaction-add")
 
+    async def admit(self, transactional_id: str | None, producer: Producer, queue: TopicPartition, *, adds: bool) -> None:
+        """Return once the partition is part of the producer's transaction and the storage has confirmed that this node still
+        coordinates it: another one may have ended the transaction, which this one would not know. `adds` makes the partition
+        part of the transaction. Raises why the write cannot be admitted."""
+        admitted: asyncio.Future[PenstockError | None] = asyncio.get_running_loop().create_future()
+        if adds:
+            self.register(transactional_id, producer, queue, admitted.set_result)
+            await self._store.confirm()
+        else:
+            await self._store.confirm()
+            self.check_write(transactional_id, producer, queue)
+            admitted.set_result(None)
+        trouble = await admitted
+        if trouble is not None:
+            raise trouble
+
     # The state of transactions.
 
     def transaction(self, transactional_id: str) -> Transaction:

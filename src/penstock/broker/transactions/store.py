@@ -114,6 +114,11 @@ class TransactionStore:
         """The epoch of the coordinator: the generation of the tablet."""
         return self._tablet.generation
 
+    async def confirm(self) -> None:
+        """Wait for a confirmation, begun after this call, that no other node has taken the tablet over. FencedError if one has,
+        UnconfirmedError if that is not known in time."""
+        await self._tablet.confirm_now()
+
     def load(self) -> Iterator[Transaction]:
         """Load all transactional ids."""
         for key in self._tablet.keys(b"t", b"u"):

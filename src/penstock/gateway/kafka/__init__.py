@@ -16,6 +16,7 @@ from penstock.gateway.kafka.cluster_view import (
     NoForwardError,
     Replicas,
     TransactionalWrite,
+    TransactionGate,
 )
 from penstock.gateway.kafka.dispatch import CALLS
 from penstock.gateway.kafka.gateway import KafkaGateway
@@ -39,6 +40,7 @@ __all__ = [
     "NoForwardError",
     "OtherListeners",
     "Replicas",
+    "TransactionGate",
     "TransactionalWrite",
 ]
 

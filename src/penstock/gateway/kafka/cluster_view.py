@@ -87,16 +87,20 @@ class TransactionalWrite(NamedTuple):
     is_open: bool  # the partition has the transaction open, so it is part of it
 
 
+class TransactionGate(Protocol):
+    """Admits writes within transactions to partitions of this node, by asking the coordinator wherever it is."""
+
+    def admit(self, write: TransactionalWrite, then: Admitted) -> None:
+        """Call `then` once a partition of this node is known to be part of the producer's transaction, or with why it is not.
+        Calls for one partition come in the order in which they were asked for."""
+        ...
+
+
 class Forwarder(Protocol):
     """The way from this node to the one that runs groups, transactions and the catalog."""
 
     async def forward(self, request: ForwardedRequest, timeout_s: float) -> ForwardedReply:
         """Have the leading node answer a request. NoForwardError if it does not."""
-        ...
-
-    def admit(self, write: TransactionalWrite, then: Admitted) -> None:
-        """Call `then` once a partition of this node is known to be part of the producer's transaction, or with why it is not.
-        Calls for one partition come in the order in which they were asked for."""
         ...
 
 
@@ -121,6 +125,12 @@ class ClusterView(Protocol):
     @property
     def forwarder(self) -> Forwarder | None:
         """Who answers what needs the leading node; None if this one leads."""
+        ...
+
+    @property
+    def transaction_gate(self) -> TransactionGate | None:
+        """What admits writes within transactions, also while this node leads: another one may have taken over from it. None if
+        none can, so that the memory of the coordinator here is right."""
         ...
 
     def others(self, listener: str) -> Sequence[BrokerAddress]:
@@ -150,6 +160,7 @@ class AloneView:
     version = 0
     copies_max = 1
     forwarder = None
+    transaction_gate = None
 
     def __init__(self, node_id: int) -> None:
         self.controller_id = node_id

@@ -181,17 +181,9 @@ class ForwardService:
         """Have a write be part of a transaction. Raises why it cannot be, NotLeadingError if this node does not lead."""
         if self._broker is None:
             raise NotLeadingError("this node does not lead")
-        transactions = self._broker.transactions
         producer = Producer(wanted.producer_id, wanted.producer_epoch)
         queue = TopicPartition(UUID(bytes=wanted.topic_id), wanted.partition)
-        if not wanted.adds:
-            transactions.check_write(wanted.transactional_id, producer, queue)
-            return
-        admitted: asyncio.Future[PenstockError | None] = asyncio.get_running_loop().create_future()
-        transactions.register(wanted.transactional_id, producer, queue, admitted.set_result)
-        trouble = await admitted
-        if trouble is not None:
-            raise trouble
+        await self._broker.transactions.admit(wanted.transactional_id, producer, queue, adds=wanted.adds)
 
 
 class LeaderForwarder:

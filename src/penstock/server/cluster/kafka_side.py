@@ -107,6 +107,7 @@ class KafkaSide:
             default_group=self._tablets.group,
             in_step=self._in_step,
             forwarder=None if is_leading else self._forwarder,
+            transaction_gate=self._forwarder,
             rack=self._rack,
             move_tablet=move_tablet,
         )

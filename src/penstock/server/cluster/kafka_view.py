@@ -9,7 +9,7 @@ from penstock.blob import Configuration, Erasure
 from penstock.broker import Topic
 from penstock.coordination import Coordination, MemberRecord
 from penstock.core.errors import PenstockError
-from penstock.gateway.kafka import NO_EPOCH, BrokerAddress, Forwarder, Leader, MoveRefusedError, Replicas
+from penstock.gateway.kafka import NO_EPOCH, BrokerAddress, Forwarder, Leader, MoveRefusedError, Replicas, TransactionGate
 from penstock.server.cluster.serving_tablets import ServingTablets
 
 COPIES: Final = {Erasure.NONE: 1, Erasure.MIRROR_3: 3, Erasure.BLOCK_4_2: 3, Erasure.MIRROR_3_DC: 3}
@@ -60,11 +60,13 @@ class KafkaView:
         default_group: int,
         in_step: InStep,
         forwarder: Forwarder | None,
+        transaction_gate: TransactionGate | None = None,
         rack: str = "",
         move_tablet: MoveTablet | None = None,
     ) -> None:
         self.version = 0
         self.forwarder = forwarder
+        self.transaction_gate = transaction_gate
         self._node_id = node_id
         self._coordination = coordination
         self._reachable = members

@@ -163,7 +163,7 @@ class ProduceCall(Call):
                 raise UnsupportedCodecError(f"zstd needs Produce version {ZSTD_FROM}, and this is version {self.version}")
             if kind & (CONTROL | TRANSACTIONAL):
                 producer = _producer_of(records)
-                if self.version >= ADDS_PARTITIONS_FROM or self.node.view.forwarder is not None:
+                if self.version >= ADDS_PARTITIONS_FROM or self.node.view.transaction_gate is not None:
                     self._begin_registered(ref, data.index, records, outcome, producer)
                     return
                 admit = self._admission(producer, TopicPartition(route.topic.id, data.index))
@@ -200,11 +200,11 @@ class ProduceCall(Call):
         self._left += 1
         self._writes.append(write)
         queue = TopicPartition(route.topic.id, number)
-        forwarder = self.node.view.forwarder
+        gate = self.node.view.transaction_gate
         partition = route.partition
-        # The coordinator is asked again if it is here; if it is elsewhere, the marker that it sends ends the guard.
+        # In a cluster the marker ends the guard, whichever node's coordinator sends it. A node that is alone asks its own again.
         guard = partition.ends.guard(producer.id)
-        admit = self._admission(producer, queue) if forwarder is None else partial(_check_guard, guard)
+        admit = self._admission(producer, queue) if gate is None else partial(_check_guard, guard)
 
         def registered(trouble: PenstockError | None) -> None:
             try:
@@ -213,7 +213,7 @@ class ProduceCall(Call):
                 route = broker.route(ref, number)
                 if route.partition is not partition:
                     raise PartitionUnavailableError("the partition was moved while the batch was on its way; send it again")
-                if forwarder is not None:
+                if gate is not None:
                     admit()
                 append_time_ms = broker.begin_produce(route, records, write, from_client=True, admit=admit)
                 if not write.response.error_code:
@@ -221,12 +221,12 @@ class ProduceCall(Call):
             except PenstockError as error:
                 write.set_exception(error)
 
-        if forwarder is None:
+        if gate is None:
             self.node.coordinator.transactions.register(self._transactional_id, producer, queue, registered)
         else:
             adds = self.version >= ADDS_PARTITIONS_FROM
             is_open = partition.open_transaction(producer.id) is not None and not partition.ends.is_ending(producer.id)
-            forwarder.admit(TransactionalWrite(self._transactional_id, producer, queue, adds, is_open), registered)
+            gate.admit(TransactionalWrite(self._transactional_id, producer, queue, adds, is_open), registered)
 
     def _forbidden(self, transactional_id: str | None, topic: str | bytes) -> int:
         """Returns the error code of the access rules; NONE if the client may write to the topic."""
