@@ -6,6 +6,7 @@ import asyncio
 import functools
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from math import inf
 from typing import NamedTuple, TypeVar
 
 from penstock.blob.blob_id import (
@@ -23,7 +24,7 @@ from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.part_intake import PartIntake
 from penstock.blob.put_operation import PutOperation
 from penstock.blob.quorum import fits_fail_model, group_quorum
-from penstock.blob.range_operation import ListedBlob, ListingError, MergedListing, is_whole, judge, windows
+from penstock.blob.range_operation import PAGE, ListedBlob, ListingError, MergedListing, is_whole, judge, windows
 from penstock.blob.request_checks import collect_trouble, field_trouble, get_trouble, put_trouble
 from penstock.blob.status import OK, Reply, Status, Submitted
 from penstock.blob.topology import Erasure
@@ -215,15 +216,16 @@ class GroupProxy:
         *,
         with_data: bool = False,
         with_unreadable: bool = False,
+        limit: int | None = None,
         deadline_s: float | None = None,
     ) -> RangeResult:
         """Blobs of one channel from `first` to `last`, both included; in descending order if `first` is the greater. One that
-        cannot be read makes the answer an ERROR, unless those are asked for too."""
+        cannot be read makes the answer an ERROR, unless those are asked for too. With a `limit`, the first so many of both."""
         if first[:2] != last[:2]:
             return RangeResult(Status.ERROR, (), f"a range is within one channel of one tablet, not from {first} to {last}")
         if trouble := field_trouble(first) or field_trouble(last):
             return RangeResult(Status.ERROR, (), trouble)
-        work = self._range(first, last, with_data=with_data, with_unreadable=with_unreadable)
+        work = self._range(first, last, with_data=with_data, with_unreadable=with_unreadable, limit=limit)
         return await (work if deadline_s is None else _within(deadline_s, work, RangeResult))
 
     async def discover(
@@ -319,15 +321,21 @@ class GroupProxy:
                 break
         return Reply(status, "too few disks agreed: " + "; ".join(dict.fromkeys(reasons)), history)
 
-    async def _range(self, first: BlobId, last: BlobId, *, with_data: bool, with_unreadable: bool) -> RangeResult:
+    async def _range(
+        self, first: BlobId, last: BlobId, *, with_data: bool, with_unreadable: bool, limit: int | None
+    ) -> RangeResult:
         reverse = first > last
         low, high = (last, first) if reverse else (first, last)
         channel_key = low.pack()[:CHANNEL_KEY_SIZE]
         begin, end = _key(low), _key(high) + b"\0"
+        most = inf if limit is None else limit
         found: list[ListedBlob] = []
+        given: list[Given] = []
         unreadable: list[BlobId] = []
+        in_doubt = unreadable if with_unreadable else None
+        listing = MergedListing(self.group, channel_key, reverse=reverse, page_blobs=PAGE if limit is None else min(PAGE, limit))
         try:
-            async for seen in MergedListing(self.group, channel_key, reverse=reverse).blobs(begin, end):
+            async for seen in listing.blobs(begin, end):
                 verdict = judge(self.group, seen)
                 if verdict is None and not with_unreadable:
                     return RangeResult(Status.ERROR, (), f"too few disks can tell whether {seen.blob_id} is written")
@@ -337,26 +345,39 @@ class GroupProxy:
                     found.append(seen)
                 elif verdict is None:
                     unreadable.append(seen.blob_id)
-
-            async def give_out(seen: ListedBlob) -> Given | None:
-                try:
-                    return await self._give_out(seen, with_data=with_data)
-                except ListingError as error:
-                    if not with_unreadable or error.status is Status.RACE:
-                        raise
-                    unreadable.append(seen.blob_id)
-                    return None
-
-            given: list[Given | None] = []
-            for window in windows(found):
-                if with_data or not all(is_whole(self.group, seen) for seen in window):
-                    async with self.group.reading:
-                        given += await asyncio.gather(*map(give_out, window))
-                else:
-                    given += [(seen.blob_id, None) for seen in window]
-            return RangeResult(Status.OK, tuple(blob for blob in given if blob is not None), "", tuple(unreadable))
+                if len(found) + len(given) + len(unreadable) >= most:
+                    given += await self._give_out_all(found, in_doubt, with_data=with_data)
+                    found.clear()
+                    if len(given) + len(unreadable) >= most:  # otherwise some were collected meanwhile
+                        break
+            given += await self._give_out_all(found, in_doubt, with_data=with_data)
+            return RangeResult(Status.OK, tuple(given), "", tuple(unreadable))
         except ListingError as error:
             return RangeResult(error.status, (), error.reason)
+
+    async def _give_out_all(
+        self, found: Sequence[ListedBlob], unreadable: list[BlobId] | None, *, with_data: bool
+    ) -> list[Given]:
+        """Blobs as they are reported, without those that were collected since they were listed. One that cannot be read is added
+        to `unreadable`; ListingError if that is None."""
+
+        async def give_out(seen: ListedBlob) -> Given | None:
+            try:
+                return await self._give_out(seen, with_data=with_data)
+            except ListingError as error:
+                if unreadable is None or error.status is Status.RACE:
+                    raise
+                unreadable.append(seen.blob_id)
+                return None
+
+        given: list[Given | None] = []
+        for window in windows(found):
+            if with_data or not all(is_whole(self.group, seen) for seen in window):
+                async with self.group.reading:
+                    given += await asyncio.gather(*map(give_out, window))
+            else:
+                given += [(seen.blob_id, None) for seen in window]
+        return [blob for blob in given if blob is not None]
 
     async def _discover(self, tablet: int, min_generation: int, limit: int, *, with_data: bool) -> DiscoverResult:
         channel_key = tablet.to_bytes(8, "big") + b"\0"

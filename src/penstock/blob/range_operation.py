@@ -43,7 +43,14 @@ class MergedListing:
     """The blobs of one channel over all disks of a group, in order of key."""
 
     def __init__(
-        self, group: Group, channel_key: bytes, *, reverse: bool, may_miss: bool = False, hedge_s: float = HEDGE_S
+        self,
+        group: Group,
+        channel_key: bytes,
+        *,
+        reverse: bool,
+        may_miss: bool = False,
+        hedge_s: float = HEDGE_S,
+        page_blobs: int = PAGE,
     ) -> None:
         """With `may_miss`, blobs that only `silent` disks hold may be missing: who asks minds that himself."""
         self._group = group
@@ -52,6 +59,7 @@ class MergedListing:
         self._reverse = reverse
         self._may_miss = may_miss
         self._hedge_s = hedge_s
+        self._page_blobs = page_blobs  # of a disk, at a time
         self._failed = 0
         self._unproven = 0
         self._late = 0  # disks that did not answer in time: they are not asked again
@@ -65,7 +73,7 @@ class MergedListing:
         """Blobs with begin <= key < end. ListingError if the fail model is exceeded or the group changed."""
         while True:
             pages = await self._pages(begin, end)
-            full = [page[-1].key for page in pages.values() if len(page) == PAGE]
+            full = [page[-1].key for page in pages.values() if len(page) == self._page_blobs]
             bound = (max(full) if self._reverse else min(full)) if full else None
             by_key: dict[bytes, dict[int, IndexedBlob]] = {}
             for order, page in pages.items():
@@ -85,7 +93,7 @@ class MergedListing:
     async def _pages(self, begin: bytes, end: bytes | None) -> dict[int, Sequence[IndexedBlob]]:
         links = self._group.links
         asks = {
-            order: link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=PAGE)
+            order: link.listing(self._generation, self._channel_key, begin, end, reverse=self._reverse, limit=self._page_blobs)
             for order, link in enumerate(links)
             if link is not None and not self._late >> order & 1
         }

@@ -326,9 +326,17 @@ class TabletStorage:
                 return reply
         return OK
 
-    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False, with_unreadable: bool = False) -> RangeResult:
-        """Blobs of one channel from `first` to `last`, over all groups of its history, in the order asked for; see
-        GroupProxy.range."""
+    async def range(
+        self,
+        first: BlobId,
+        last: BlobId,
+        *,
+        with_data: bool = False,
+        with_unreadable: bool = False,
+        limit: int | None = None,
+    ) -> RangeResult:
+        """Blobs of one channel from `first` to `last`, over all groups of its history, in the order asked for, at most `limit`;
+        see GroupProxy.range."""
         reverse = first > last
         low, high = (last, first) if reverse else (first, last)
         intervals = list(self.info.history(low.channel).intervals())
@@ -341,7 +349,10 @@ class TabletStorage:
                 continue
             proxy = await self._proxy(interval.group)
             bounds = (end, begin) if reverse else (begin, end)
-            asked = functools.partial(proxy.range, *bounds, with_data=with_data, with_unreadable=with_unreadable)
+            rest = None if limit is None else limit - len(found) - len(unreadable)
+            if rest == 0:
+                break
+            asked = functools.partial(proxy.range, *bounds, with_data=with_data, with_unreadable=with_unreadable, limit=rest)
             part = await through_races(proxy, asked)
             if part.status is not Status.OK:
                 return part

@@ -8,7 +8,7 @@ that an entry that appears later is ignored and a lost one is detected.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, GetResult, Status, TabletStorage
@@ -21,6 +21,8 @@ CHANNELS = 3
 LOSSES_TOLD = 3
 ENTRIES_AT_FIRST = 8  # a tablet that was handed over has a snapshot among its last few
 ENTRIES_AT_ONCE = 64
+LISTED_AT_FIRST = 64  # mostly enough; four times as many each time it is not
+LISTED_AT_ONCE = 4096
 
 
 class DamagedTabletError(CorruptionError):
@@ -55,7 +57,7 @@ async def salvage_state(storage: TabletStorage) -> BootState:
     """The state as far as it can be read; lost entries and pages are left out and reported."""
     state = BootState()
     log = await _read_log(storage)
-    start = log.mark.taken_at if log.mark is not None else (0, 0)
+    start = log.covered
     if log.mark is not None:
         await _load_pages(storage, log.mark, state)
     lost = {place: entry for place, entry in log.valid.items() if isinstance(entry, str) and place > start}
@@ -86,6 +88,11 @@ class _LogTail:
         self._aborted: dict[int, list[Collection[int]]] = {}  # steps, by generation; a range of them may be long
         self._end = (GENERATION_MAX, STEP_MAX)
 
+    @property
+    def covered(self) -> Place:
+        """The last entry that the snapshot covers; before all of them while none was met."""
+        return (0, 0) if self.mark is None else self.mark.taken_at
+
     def prepend(self, place: Place, entry: LogEntry | str) -> None:
         """Take the entry before those that were taken so far."""
         generation, step = place
@@ -103,20 +110,29 @@ class _LogTail:
 
 
 async def _read_log(storage: TabletStorage) -> _LogTail:
-    """The log from its end back to the newest snapshot. What that covers is not read: there may be much of it for a while, since
-    disks delete it only when they know that enough others do."""
-    tablet = storage.info.tablet
-    first = BlobId(tablet, LOG, 0, 0, 0, 0)
-    last = BlobId(tablet, LOG, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)
-    listing = await storage.range(last, first, with_unreadable=True)
-    if listing.status is not Status.OK:
-        raise UnavailableError(f"the log of tablet {tablet} cannot be read: {listing.status.value}: {listing.reason}")
-    blobs = sorted([*(blob for blob, _ in listing.blobs), *listing.unreadable], reverse=True)
-    tail = _LogTail()
+    """The log from its end back to the newest snapshot. What that covers is neither listed nor read: there may be thousands of
+    entries for a while, since disks delete them only when they know that enough others do, and a listing writes those out in
+    full that a disk which was away does not have yet."""
+    tablet, tail = storage.info.tablet, _LogTail()
+    end, count = BlobId(tablet, LOG, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX), LISTED_AT_FIRST
+    while (end.generation, end.step) > tail.covered:
+        begin = BlobId(tablet, LOG, *tail.covered, 0, 0)
+        listing = await storage.range(end, begin, with_unreadable=True, limit=count)
+        if listing.status is not Status.OK:
+            raise UnavailableError(f"the log of tablet {tablet} cannot be read: {listing.status.value}: {listing.reason}")
+        blobs = sorted([*(blob for blob, _ in listing.blobs), *listing.unreadable], reverse=True)
+        await _read_entries(storage, blobs, tail)
+        if len(blobs) < count:
+            break
+        end, count = blobs[-1]._replace(size=0), min(4 * count, LISTED_AT_ONCE)
+    return tail
+
+
+async def _read_entries(storage: TabletStorage, blobs: Sequence[BlobId], tail: _LogTail) -> None:
+    """Read entries, the last first, until a snapshot covers the others."""
     begin, count = 0, ENTRIES_AT_FIRST
     while begin < len(blobs):
-        covered = (0, 0) if tail.mark is None else tail.mark.taken_at
-        wanted = [blob for blob in blobs[begin : begin + count] if (blob.generation, blob.step) > covered]
+        wanted = [blob for blob in blobs[begin : begin + count] if (blob.generation, blob.step) > tail.covered]
         begin, count = begin + count, min(2 * count, ENTRIES_AT_ONCE)
         results = await storage.get_many(wanted) if wanted else ()
         await asyncio.sleep(0)  # what is in memory is read without waiting: others get their turn
@@ -124,7 +140,6 @@ async def _read_log(storage: TabletStorage) -> _LogTail:
             entry = _entry_of(storage, blob, result)
             if entry is not None:
                 tail.prepend((blob.generation, blob.step), entry)
-    return tail
 
 
 def _entry_of(storage: TabletStorage, blob: BlobId, result: GetResult) -> LogEntry | str | None:

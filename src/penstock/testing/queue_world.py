@@ -261,9 +261,17 @@ class RemoteStorage(TabletStorage):
         )
         return reply or Reply(Status.ERROR, "no answer")
 
-    async def range(self, first: BlobId, last: BlobId, *, with_data: bool = False, with_unreadable: bool = False) -> RangeResult:
+    async def range(
+        self,
+        first: BlobId,
+        last: BlobId,
+        *,
+        with_data: bool = False,
+        with_unreadable: bool = False,
+        limit: int | None = None,
+    ) -> RangeResult:
         reply = await self._ask(
-            lambda real: real.range(first, last, with_data=with_data, with_unreadable=with_unreadable),
+            lambda real: real.range(first, last, with_data=with_data, with_unreadable=with_unreadable, limit=limit),
             patience=LISTING_PATIENCE,
         )
         return reply or RangeResult(Status.ERROR, (), "no answer")

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.blob import BlobId, GetResult, Reply, Status
+from penstock.blob import RangeResult as ListedRange
 from penstock.core.errors import ConfigError, CorruptionError, FencedError, UnavailableError
 from penstock.tablet import Command, Concat, DeleteRange, KvTablet, RangeResult, ReadRange, Request, Write
+from penstock.tablet.boot import LISTED_AT_FIRST
 from penstock.tablet.key_index import BlobRef, Chain
 from penstock.tablet.log_format import LogEntry, encode_entry
 from penstock.testing.sim_loop import ProcessDiedError, SimProcess, current_loop
@@ -122,6 +124,49 @@ def test_a_start_reads_no_more_of_the_log_than_the_snapshot_leaves() -> None:
         second = await KvTablet.boot(storage, 2, random=Random(2), options=BY_HAND)
         assert len(await _state(second)) == 501
         assert storage.reads <= 8 + 1  # of more than 500
+        await second.stop()
+
+    on_node(scenario)
+
+
+def test_what_a_snapshot_covers_is_not_listed() -> None:
+    """A listing reads and rewrites every blob of which too few disks show a part: that of old entries is work for nothing."""
+
+    class CountedListing(HookedStorage):
+        listed = 0
+
+        async def range(self, *args: Any, **named: Any) -> ListedRange:
+            result = await super().range(*args, **named)
+            self.listed += len(result.blobs)
+            return result
+
+        async def collect_garbage(self, *_: Any, **__: Any) -> Reply:
+            return Reply(Status.OK)
+
+    async def scenario(node: SimNode) -> None:
+        storage = CountedListing(node.storage, node.tablet().info)
+        first = await KvTablet.boot(storage, 1, random=Random(1), options=BY_HAND)
+        for number in range(500):
+            await _do(first, Write(b"k%d" % number, b"1"))
+        await first.take_snapshot()
+        await _do(first, Write(b"last", b"2"))
+        await first.stop()
+        second = await KvTablet.boot(storage, 2, random=Random(2), options=BY_HAND)
+        assert len(await _state(second)) == 501
+        assert storage.listed <= LISTED_AT_FIRST  # of more than 500
+        await second.stop()
+
+    on_node(scenario)
+
+
+def test_a_log_that_is_listed_in_several_steps_is_replayed_whole() -> None:
+    async def scenario(node: SimNode) -> None:
+        first = await KvTablet.boot(node.tablet(), 1, random=Random(1), options=BY_HAND)
+        for number in range(5 * LISTED_AT_FIRST + 1):
+            await _do(first, Write(b"k%d" % number, b"1"))
+        await first.stop()
+        second = await KvTablet.boot(node.tablet(), 2, random=Random(2), options=BY_HAND)
+        assert len(await _state(second)) == 5 * LISTED_AT_FIRST + 1
         await second.stop()
 
     on_node(scenario)
