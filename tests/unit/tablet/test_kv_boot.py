@@ -15,6 +15,7 @@ from penstock.tablet import Command, Concat, DeleteRange, KvTablet, RangeResult,
 from penstock.tablet.boot import LISTED_AT_FIRST
 from penstock.tablet.key_index import BlobRef, Chain
 from penstock.tablet.log_format import LogEntry, encode_entry
+from penstock.testing.sim_disk import SimDisk
 from penstock.testing.sim_loop import ProcessDiedError, SimProcess, current_loop
 from tests.sim_tablet import (
     ANSWER_LOST,
@@ -168,6 +169,30 @@ def test_a_log_that_is_listed_in_several_steps_is_replayed_whole() -> None:
         second = await KvTablet.boot(node.tablet(), 2, random=Random(2), options=BY_HAND)
         assert len(await _state(second)) == 5 * LISTED_AT_FIRST + 1
         await second.stop()
+
+    on_node(scenario)
+
+
+def test_tablets_that_start_together_share_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    flushes: list[str] = []
+    flush = SimDisk.flush
+
+    async def counted(self: SimDisk, name: str) -> None:
+        flushes.append(name)
+        await flush(self, name)
+
+    monkeypatch.setattr(SimDisk, "flush", counted)
+
+    async def scenario(node: SimNode) -> None:
+        for generation in (1, 2):
+            flushes.clear()
+            boots = (
+                KvTablet.boot(node.tablet(TABLET + number), generation, random=Random(number), options=BY_HAND)
+                for number in range(200)
+            )
+            tablets = await asyncio.gather(*boots)
+            assert len(flushes) <= 10, f"200 tablets were started with {len(flushes)} syncs"
+            await asyncio.gather(*(tablet.stop() for tablet in tablets))
 
     on_node(scenario)
 
