@@ -94,12 +94,12 @@ async def _refills(setting: Setting) -> list[Row]:
         others = Others(nodes.membership)
         for _ in range(2 if setting.quick else 6):
             await nodes.wipe(REFILLED)
-            alone.append(stored / await nodes.time_refill(REFILLED))
+            alone.append((stored + others.bytes_put) / await nodes.time_refill(REFILLED))
             async with others.writing():
                 before = await others.rate(2.0)
                 await nodes.wipe(REFILLED)
-                count, began = others.count, time.perf_counter()
-                speeds.append(stored / await nodes.time_refill(REFILLED))
+                count, began, lacking = others.count, time.perf_counter(), stored + others.bytes_put
+                speeds.append(lacking / await nodes.time_refill(REFILLED))
                 during = (others.count - count) / (time.perf_counter() - began)
                 kept.append(during / ((before + await others.rate(2.0)) / 2))
     rate = f"{OTHERS} writers of {OTHERS_SIZE >> 10} KiB"
@@ -122,6 +122,11 @@ class Others:
         self._proxy = membership.proxy
         self._step = 0
         self.count = 0
+
+    @property
+    def bytes_put(self) -> int:
+        """What they have put so far: a refilled disk needs that too."""
+        return self.count * OTHERS_SIZE
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[None]:

@@ -22,7 +22,7 @@ from penstock.blob.status import Status
 from penstock.blob.topology import allowed_parts, main_part
 from penstock.blob.vdisk import VDisk
 
-AT_ONCE = 64
+AT_ONCE = 256  # blobs of 4 KiB then fill a batch: a batch costs a listing, a sync and a rest however little it restores
 AT_ONCE_BYTES = 1 << 20  # of blobs that are restored together: other traffic waits behind no more
 PATIENCE_S = 5.0  # for a disk that is late: without its answer a refill may have to start again
 PARTIAL_MAX = 1000  # blobs that a refilling disk looks at twice before it gives this round up
