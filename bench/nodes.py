@@ -23,6 +23,7 @@ import uvloop
 from bench.groups import GROUP, expect_ok, open_group, start_tablet
 from bench.measure import MIB, Row, Setting, bytes_rate, limit_row, quartiles
 from bench.none_puts import Puts
+from bench.process_cpu import cpu_s
 from bench.raw_nodes import RawNodes
 from penstock.blob import BlobId, Disk, Erasure, GroupOptions, LocalDisk, Status
 from penstock.blob.configuration import Configuration, Seat
@@ -59,6 +60,7 @@ async def _puts(setting: Setting, kind: Erasure) -> list[Row]:
     apart: list[float] = []
     together: list[float] = []
     bare: list[float] = []
+    spent: dict[int, list[float]] = {}  # microseconds of all processors for 1 MiB, by the side that was put to
     directory, raw = setting.directory(f"one-{kind.value}"), setting.directory(f"raw-{kind.value}")
     async with (
         Nodes.started(kind, setting.directory(f"n-{kind.value}")) as nodes,
@@ -70,16 +72,19 @@ async def _puts(setting: Setting, kind: Erasure) -> list[Row]:
         sides = [(Puts(nodes.membership.proxy), apart), (Puts(life.proxy), together), (raw_nodes, bare)]
         for number in range(setting.rounds(40) + 1):
             for puts, rates in sides if number % 2 else reversed(sides):
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), nodes.cpu_s()
                 amount = await puts.run(data, 16 * MIB, 4)
                 if number:
                     rates.append(amount / (time.perf_counter() - began))
+                    spent.setdefault(id(rates), []).append((nodes.cpu_s() - cpu) * 1e6 * MIB / amount)
     name = f"{kind.value}: 1 MiB puts, 4 callers, over {NODES[kind]} processes"
     found: list[Row] = []
     for peer, rates, goal in (("one", together, 0.8), ("sockets", bare, None)):
         ratios = [ours / beside for ours, beside in zip(apart, rates, strict=True)]
         beside = f"{peer} {bytes_rate(median(rates))}"
         found.append(Row(name, bytes_rate(median(apart)), beside, median(ratios), "x", goal, True, *quartiles(ratios)))
+    beside = f"one {median(spent[id(together)]):.0f} us"
+    found.append(limit_row(f"{name}: CPU of all", spent[id(apart)], unit="us", goal=None, beside=beside))
     return found
 
 
@@ -182,6 +187,10 @@ class Nodes:
             for process in nodes._processes.values():
                 process.kill()
                 await process.wait()
+
+    def cpu_s(self) -> float:
+        """The processor time that this process and those of the group have used."""
+        return cpu_s(os.getpid()) + sum(cpu_s(process.pid) for process in self._processes.values())
 
     async def wipe(self, node: int) -> None:
         """Kill a process, and start it again with empty disks."""
