@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.spark.class_archive import archive_options
+from penstock.spark.class_archive import archive_options, write_archive_at_exit
 from penstock.spark.errors import OptionError
 from penstock.spark.executor_package import needs_package, package_settings, use_on_path
 from penstock.spark.handover import FORKER
@@ -71,8 +71,8 @@ def session(
 ) -> SparkSession:
     """A session in which the format `penstock` is known: on this machine, on a cluster (`master`), whose executors are sent what
     they need, or through Spark Connect (`remote`, or a `master` that is sc://…; "local" as `remote` starts a server here).
-    `settings` go before ours. A session that is running already is taken as it is. One on this machine that `keeps_classes` takes
-    longer, and those after it start sooner."""
+    `settings` go before ours. A session that is running already is taken as it is. After one on this machine
+    that `keeps_classes` a process makes an archive of them, with which later ones start sooner."""
     from pyspark.sql import SparkSession
 
     if master is not None and remote is not None:
@@ -108,7 +108,10 @@ def session(
         builder = builder.master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    if is_local and remote is None and keeps_classes:
+        write_archive_at_exit(spark)
+    return spark
 
 
 def _local_settings(*, keeps_classes: bool) -> dict[str, str]:
