@@ -192,8 +192,8 @@ def bare_start_time() -> float:
 
 
 def start_times(directory: Path, address: str, count: int) -> dict[str, float]:
-    """Several starts in turns: of the command without an archive of classes, of Spark alone, and of the command with an archive; the
-    median of each."""
+    """Several starts in turns: of the command without an archive of classes, of Spark alone, and of the command with an
+    archive; the median of each."""
     temporary = directory / "temporary"
     temporary.mkdir()
     names = [f"start-{number}" for number in range(2 * count)]

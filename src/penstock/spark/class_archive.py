@@ -1,9 +1,9 @@
 """An archive of Spark's loaded classes (Java CDS), with which a start takes about half of the CPU time.
 
-A session that is asked to has Java list the classes that it loads, beside the launchers. When the program ends, a detached process
-of low priority makes the archive of them and renames it into place. Java looks whether an archive fits its version, its options and
-the jars, and loads classes as usual if not. An archive does not outlive the running system: what a power failure has left
-half-written is never read.
+A session that is asked to has Java list the classes that it loads, beside the launchers. When the program ends, a detached
+process of low priority makes the archive of them and renames it into place. Java looks whether an archive fits its version, its
+options and the jars, and loads classes as usual if not. An archive does not outlive the running system: what a power failure has
+left half-written is never read.
 """
 
 from __future__ import annotations
