@@ -16,7 +16,7 @@ import sys
 import time
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.spark.launchers import launcher_home
 
@@ -67,7 +67,7 @@ def _delete_old(directory: Path) -> None:
 
 def write_archive_at_exit(spark: SparkSession) -> None:
     """Have the archive made when this program ends, if the Java of the session lists its classes."""
-    context = spark.sparkContext
+    context: Any = spark.sparkContext  # its gateway to Java has no types
     options = str(context.getConf().get("spark.driver.extraJavaOptions") or "").split()
     listed = next((option.removeprefix(_LIST_OPTION) for option in options if option.startswith(_LIST_OPTION)), None)
     java = getattr(context._gateway, "proc", None)
@@ -94,7 +94,7 @@ def main(listed: Path, class_path: str, java_home: Path, java_process: int) -> N
             if archive.exists() or not _has_ended(java_process):
                 return
             dump = ["-Xshare:dump", f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={part}", *_QUIET.split()]
-            command = [java_home / "bin" / "java", *dump, "-cp", class_path]
+            command = [str(java_home / "bin" / "java"), *dump, "-cp", class_path]
             subprocess.run(command, check=True, timeout=WRITE_SECONDS_MAX, stdout=subprocess.DEVNULL)
             part.replace(archive)
     except (OSError, subprocess.SubprocessError):
