@@ -20,6 +20,7 @@ from penstock.gateway.kafka import ClusterView, KafkaGateway
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
+from penstock.server.http_port import HttpPort
 from penstock.server.kafka_listeners import KafkaListeners
 from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.listener_checks import ListenerChecks
@@ -49,6 +50,7 @@ class BrokerHost:
         mount_console: MountConsole | None = None,
         *,
         view: ClusterView | None = None,
+        http_port: HttpPort | None = None,
         release_http: Callable[[], Awaitable[None]] | None = None,
         cluster: ClusterAdministration | None = None,
         forward_secret: bytes | None = None,
@@ -63,6 +65,7 @@ class BrokerHost:
         self._group = 0
         self._mount_console = mount_console
         self.view = view  # of the other nodes for Kafka clients; None: there are none
+        self._http_port = http_port  # None: this host has its own; otherwise it outlives it
         self._release_http = release_http  # called when the port of the HTTP listener is needed
         self._cluster = cluster  # None: there are no other nodes
         self._forward_secret = forward_secret
@@ -230,10 +233,13 @@ class BrokerHost:
         from penstock.server.metrics.routes import add_routes
 
         context = self._node_context(storage, broker, registry, streams)
+        port = self._http_port
+        if port is None:
+            port = HttpPort(config.host, config.http_port)
+            self.closing.callback(port.close)
         listener = HttpListener(
             context,
-            host=config.host,
-            port=config.http_port,
+            port=port,
             advertised_host=advertised_host(config),
             mounts=(
                 partial(add_routes, observatory=self.observatory),
@@ -249,7 +255,7 @@ class BrokerHost:
         except OSError as error:
             raise cannot_listen("http_port", config.host, config.http_port, error) from error
         self._http = listener
-        self.listeners["http"] = Listener(config.host, listener.port)
+        self.listeners["http"] = Listener(config.host, port.port)
         self.observatory.count_connections = listener.connections
         life = await storage.life(self._group)
         sources = Sources(broker, life, self.listeners, _expected_listeners(config), PipelineReports(context).read)

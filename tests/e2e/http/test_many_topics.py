@@ -19,6 +19,7 @@ from penstock.core.clock import SystemClock
 from penstock.queue import Partition
 from penstock.server import NodeConfig
 from penstock.server.http import Figures, HttpListener, NodeContext
+from penstock.server.http_port import HttpPort
 from penstock.server.metrics import Observatory
 from penstock.server.pipelines import DeploymentKeeper
 
@@ -88,13 +89,15 @@ async def served(path: Path) -> AsyncIterator[tuple[Broker, Figures, str]]:
         observatory=Observatory(clock=clock),
         deployments=DeploymentKeeper(broker, config, str, Random(3)),
     )
-    listener = HttpListener(node, host="127.0.0.1", port=0, advertised_host="localhost", tls=None)
+    port = HttpPort("127.0.0.1", 0)
+    listener = HttpListener(node, port=port, advertised_host="localhost", tls=None)
     try:
         await make_topics(broker)
         await listener.start()
-        yield broker, figures, f"http://127.0.0.1:{listener.port}/api/v1"
+        yield broker, figures, f"http://127.0.0.1:{port.port}/api/v1"
     finally:
         await listener.stop()
+        port.close()
         await broker.stop()
         await storage.close()
 

@@ -61,6 +61,7 @@ from penstock.server.cluster.troubles import cluster_troubles
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
+from penstock.server.http_port import HttpPort
 from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.alerts import ClusterTrouble
@@ -96,6 +97,7 @@ class ClusterNode:
         self._has_left = False
         self._record: MemberRecord  # since it has joined
         self._http: StandbyHttp | None = None
+        self._http_port = HttpPort(config.host, config.http_port or 0)
         self._mount_console: MountConsole | None = None
 
     @classmethod
@@ -243,6 +245,7 @@ class ClusterNode:
         )
         self._member = await self._new_member()
         await self._stand_by()
+        self._closing.callback(self._http_port.close)
         self._closing.push_async_callback(self._release_http)
         await asyncio.to_thread(import_listeners, listener_modules(self.config))
         await check_members(self._record, await coordination.read_members())
@@ -384,6 +387,7 @@ class ClusterNode:
             self.layout,
             observatory,
             self._mount_console,
+            http_port=self._http_port,
             release_http=self._release_http,
             cluster=self._member.administration(self._placement_requests),
             forward_secret=self._secret,
@@ -416,7 +420,7 @@ class ClusterNode:
 
         serving = partial(serving_node, self._coordination, own_id=self.layout.node_id)
         http = StandbyHttp(
-            (config.host, config.http_port),
+            self._http_port,
             self._readiness,
             HttpForwarder(lambda: serving(self._role.active_node), self._secret, client_tls(config)),
             advertised_host=advertised_host(config),
@@ -430,8 +434,8 @@ class ClusterNode:
         except OSError as error:
             raise cannot_listen("http_port", config.host, config.http_port, error) from error
         self._http = http
-        self.config = replace(config, http_port=http.port)
-        self.listeners["http"] = Listener(config.host, http.port)
+        self.config = replace(config, http_port=self._http_port.port)
+        self.listeners["http"] = Listener(config.host, self._http_port.port)
 
     async def _release_http(self) -> None:
         """Leave the port to the broker's listener."""

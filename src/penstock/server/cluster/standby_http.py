@@ -16,6 +16,7 @@ from penstock.broker import Operation, PartitionBroker
 from penstock.core.errors import PenstockError
 from penstock.gateway.http_guard import HttpGuard, own_hosts
 from penstock.server.cluster.http_forwarder import HttpForwarder
+from penstock.server.http_port import HttpPort
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.exposition import chosen_format, exposed
 from penstock.server.metrics.metric import Tier
@@ -30,7 +31,7 @@ class StandbyHttp:
 
     def __init__(
         self,
-        address: tuple[str, int],
+        port: HttpPort,
         describe: Describe,
         forwarder: HttpForwarder,
         *,
@@ -40,14 +41,14 @@ class StandbyHttp:
         mount: Callable[[web.Application], None],
         tls: SSLContext | None,
     ) -> None:
-        self._host, self.port = address
+        self._port = port
         self._observatory = observatory
         self._mount = mount
         self._tls = tls
         self._describe = describe
         self._forwarder = forwarder
         self._broker = broker
-        self._hosts = own_hosts(self._host, advertised_host)
+        self._hosts = own_hosts(port.host, advertised_host)
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -59,15 +60,13 @@ class StandbyHttp:
         app.router.add_get("/metrics/internal", self._metrics)
         self._mount(app)
         app.router.add_route("*", "/{path:.*}", self._forwarder.forward)
-        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
+        self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls, shutdown_timeout=1.0)
         try:
-            await site.start()
+            await self._port.serve(self._runner, self._tls)
         except OSError:
             await self.stop()
             raise
-        self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Stop listening."""

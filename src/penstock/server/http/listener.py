@@ -16,6 +16,7 @@ from penstock.server.http.api import api_resources
 from penstock.server.http.app import Mount, make_app
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import SHUTDOWN
+from penstock.server.http_port import HttpPort
 
 KEEP_ALIVE_S: Final = 30.0
 LINE_BYTES_MAX: Final = 32 << 10  # of the address, and of a header: a cursor and Last-Event-ID have their place there
@@ -42,20 +43,18 @@ class HttpListener:
         self,
         context: NodeContext,
         *,
-        host: str,
-        port: int,
+        port: HttpPort,
         advertised_host: str,
         mounts: Sequence[Mount] = (),
         tls: SSLContext | None,
     ) -> None:
         self._context = context
-        self._host = host
-        self.port = port
+        self._port = port
         self._tls = tls
         self._shutdown = asyncio.Event()
         self._resources = api_resources(context)
         routes = [route for resource in self._resources for route in resource.routes()]
-        app = make_app(context, routes, own_hosts(host, advertised_host), mounts)
+        app = make_app(context, routes, own_hosts(port.host, advertised_host), mounts)
         app[SHUTDOWN] = self._shutdown
         drain_s = context.config.drain_timeout_s
         # Handlers are not cancelled when their client disconnects: a change must not be left half done.
@@ -79,11 +78,10 @@ class HttpListener:
         """Start listening. Raises OSError if the address is in use or not local."""
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls).start()
+            await self._port.serve(self._runner, self._tls)
         except BaseException:
             await self._runner.cleanup()
             raise
-        self.port = self._runner.addresses[0][1]
         self._context.figures.refresh()  # so that the first request does not wait for it
 
     async def stop(self) -> None:

@@ -26,6 +26,7 @@ from penstock.server.cluster.known_nodes import ServingNode, known_nodes, servin
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
+from penstock.server.http_port import HttpPort
 from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
@@ -188,8 +189,9 @@ class WorkerNode:
         from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
         from penstock.server.cluster.standby_http import StandbyHttp
 
+        port = HttpPort(config.host, config.http_port)
         http = StandbyHttp(
-            (config.host, config.http_port),
+            port,
             self._readiness,
             HttpForwarder(self._serving_node, self._secret, client_tls(config)),
             advertised_host=advertised_host(config),
@@ -202,8 +204,9 @@ class WorkerNode:
             await http.start()
         except OSError as error:
             raise cannot_listen("http_port", config.host, config.http_port, error) from error
+        self._closing.callback(port.close)
         self._closing.push_async_callback(http.stop)
-        self.listeners["http"] = Listener(config.host, http.port)
+        self.listeners["http"] = Listener(config.host, port.port)
 
     def _readiness(self) -> dict[str, Any]:
         reasons = [] if self._is_ready else ["its partitions are starting"]
