@@ -245,8 +245,7 @@ class ClusterNode:
         )
         self._member = await self._new_member()
         await self._stand_by()
-        self._closing.callback(self._http_port.close)
-        self._closing.push_async_callback(self._release_http)
+        self._closing.push_async_callback(self._close_http)
         await asyncio.to_thread(import_listeners, listener_modules(self.config))
         await check_members(self._record, await coordination.read_members())
         await self._peers.check_accepted()
@@ -442,6 +441,10 @@ class ClusterNode:
         http, self._http = self._http, None
         if http is not None:
             await http.stop()
+
+    async def _close_http(self) -> None:
+        await self._release_http()
+        self._http_port.close()
 
     def _trouble(self) -> list[str]:
         """Why this node is not ready, as a standby."""
