@@ -15,6 +15,7 @@ from penstock.cli.demo_node import DemoNode
 from penstock.cli.demo_spark import DemoSpark, missing
 from penstock.cli.demo_traffic import SLOW_SHARE, TICK_S, Sender, SlowReader, wait_until
 from penstock.cli.failure import CommandError
+from penstock.cli.interrupts import interrupt_once
 from penstock.cli.kafka_client import CommandClient
 from penstock.kafka.client import RequestRefusedError
 from penstock.kafka.protocol import errors, keys, topics
@@ -43,8 +44,7 @@ class Show:
     def run(self) -> bool:
         """Everything in its turn; whether all of it held."""
         # Whichever way it is told to end, it takes its broker and Spark with it.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+        interrupt_once((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         self._lines.text("Penstock demo: a web shop's events through a broker, Spark and a table, with a kill -9 on the way.\n")
         try:
             return self._run()
@@ -239,7 +239,3 @@ def _make_topics(bootstrap: str) -> list[str]:
         if item.error_code not in (errors.NONE, errors.TOPIC_ALREADY_EXISTS):
             raise RequestRefusedError(f"topic {item.name!r}", item.error_code, item.error_message)
     return [item.name for item in answer.topics if not item.error_code]
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -21,6 +21,7 @@ from typing import Any, Final
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, usage
+from penstock.cli.interrupts import ignore, interrupt_once
 from penstock.cli.output import Output
 
 PENSTOCK: Final = (sys.executable, "-m", "penstock.cli.main")
@@ -29,6 +30,7 @@ HOST: Final = "127.0.0.1"
 NAME: Final = "dev"
 START_S: Final = 60.0
 STOP_S: Final = 20.0
+ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 LOOK_S: Final = 0.1
 NODES_MAX: Final = 9
 
@@ -67,8 +69,7 @@ def run(argv: list[str]) -> int:
     arguments = parser().parse_args(argv)
     if not 3 <= arguments.nodes <= NODES_MAX:
         raise usage(f"--nodes is {arguments.nodes}; a cluster on one machine has 3 to {NODES_MAX}")
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _interrupt)
+    interrupt_once(ENDING)
     cluster = DevCluster(arguments.data_dir.absolute(), arguments.nodes, arguments.kafka_port, arguments.http_port)
     output = Output.of(arguments)
     try:
@@ -84,9 +85,7 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.OK
     finally:
-        # A second signal must not leave processes behind.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
+        ignore(ENDING)
         cluster.stop()
 
 
@@ -238,7 +237,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _environment() -> Mapping[str, str]:
     """This environment without settings of nodes: these are as the command says."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

@@ -89,13 +89,13 @@ def _group(config: GroupConfig, life: VDiskHost) -> GroupReport:
 
 def _vdisk(config: GroupConfig, life: VDiskHost, order: int) -> VDiskReport:
     vdisk = life.vdisks.get(order)
-    is_elsewhere = vdisk is None and order in life.elsewhere
+    is_elsewhere = order not in life.hosted
     chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
     state: VDiskState = "out"
     if vdisk is not None and not vdisk.closed:
         state = "serving" if vdisk.proves_absence else "healing"
         state = "full" if vdisk.full else "failing" if vdisk.is_failing else state
-    elif is_elsewhere:
+    elif order in life.elsewhere:  # without an answer of its node it counts as out
         state = "serving" if life.elsewhere[order] else "healing"
     space = None if vdisk is None else vdisk.space
     return VDiskReport(
