@@ -38,11 +38,11 @@ def parser() -> argparse.ArgumentParser:
         "--reset-state", action="store_true", help="continue from the last commit although the query's state is lost"
     )
     run.add_argument(
-        "--no-keep-classes",
-        dest="keep_classes",
-        action="store_false",
-        help="make no archive of Spark's loaded classes, with which later runs on this machine start faster (170 MB in the "
-        "temporary directory)",
+        "--keep-classes",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="after the run, make an archive of Spark's loaded classes in the background, with which later runs on this machine "
+        "start faster (170 MB in the temporary directory)",
     )
     _spark_options(run)
     parent = client_options()
