@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import NamedTuple
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.kafka_peer.raw_load import Crowd
-from bench.kafka_peer.wires import KafkaProduce, Wire
+from bench.kafka_peer.raw_load import Crowd, leaders
+from bench.kafka_peer.wires import KafkaProduce
 from bench.measure import Row, Setting, limit_row, quartiles
 from bench.process_cpu import tree_cpu_s
 
@@ -41,7 +40,7 @@ class Side(NamedTuple):
     """A node with its workers, and the producers that write to it."""
 
     pid: int
-    crowds: list[Crowd]
+    crowd: Crowd
 
 
 class Window(NamedTuple):
@@ -72,8 +71,8 @@ async def _compared(setting: Setting, durability: str) -> list[Row]:
                 window = await _measure(sides[workers])
                 if number:
                     windows[workers].append(window)
-        for crowd in (*sides[1].crowds, *sides[2].crowds):
-            crowd.close()
+        for side in sides.values():
+            side.crowd.close()
     pairs = list(zip(windows[1], windows[2], strict=True))
     ratios = [several.rate / alone.rate for alone, several in pairs]
     name = f"{PRODUCERS} synchronous producers, 2 workers over 1, {durability}"
@@ -108,35 +107,25 @@ def _node(directory: Path, workers: int, durability: str) -> Iterator[tuple[int,
         process.stdout.close()
 
 
-async def _connected(bootstrap: str) -> list[Crowd]:
-    """The producers, connected to the leaders of their partitions: one crowd a leader."""
-    leaders = await asyncio.to_thread(_leaders, bootstrap)
-    wires: dict[str, list[Wire]] = defaultdict(list)
-    for producer in range(PRODUCERS):
-        partition = producer % PARTITIONS
-        wires[leaders[partition]].append(KafkaProduce(TOPIC, partition))
-    crowds = [Crowd(address, of_leader) for address, of_leader in wires.items()]
-    for crowd in crowds:
-        await crowd.connect()
-    return crowds
+async def _connected(bootstrap: str) -> Crowd:
+    """The producers, connected to the leaders of their partitions."""
+    await asyncio.to_thread(_create, bootstrap)
+    owners = await asyncio.to_thread(leaders, bootstrap, TOPIC)
+    partitions = [producer % PARTITIONS for producer in range(PRODUCERS)]
+    crowd = Crowd([(owners[partition], KafkaProduce(TOPIC, partition)) for partition in partitions])
+    await crowd.connect()
+    return crowd
 
 
-def _leaders(bootstrap: str) -> dict[int, str]:
-    """Create the topic; the address of each partition's leader."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+def _create(bootstrap: str) -> None:
+    for created in AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         created.result(CREATE_S)
-    metadata = admin.list_topics(TOPIC, timeout=CREATE_S)
-    brokers = {number: f"{broker.host}:{broker.port}" for number, broker in metadata.brokers.items()}
-    return {number: brokers[partition.leader] for number, partition in metadata.topics[TOPIC].partitions.items()}
 
 
 async def _measure(side: Side) -> Window:
     """All producers of a side in one window."""
-    began, workers_s, producers_s = time.perf_counter(), tree_cpu_s(side.pid), time.process_time()
-    measured = await asyncio.gather(*(crowd.work(WINDOW_S, None) for crowd in side.crowds))
-    passed_s = time.perf_counter() - began
+    workers_s, producers_s = tree_cpu_s(side.pid), time.process_time()
+    measured = await side.crowd.work(WINDOW_S, None)
     workers_s, producers_s = tree_cpu_s(side.pid) - workers_s, time.process_time() - producers_s
-    rate = sum(found["rate"] for found in measured)
-    messages = rate * passed_s
-    return Window(rate, workers_s / messages, producers_s / messages)
+    messages = measured["rate"] * measured["s"]
+    return Window(measured["rate"], workers_s / messages, producers_s / messages)

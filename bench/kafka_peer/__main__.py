@@ -57,6 +57,8 @@ RAW: dict[str, Rows] = {
     "throughput": producing.pipelined,
     "end-to-end": producing.raw_end_to_end,
 }
+# What is compared with several workers too.
+WITH_WORKERS = {"synchronous", "end-to-end", "throughput", "idle"}
 # Of the floor only what it has.
 FLOOR: dict[str, Rows] = {"synchronous": producing.floor}
 NAMES = [*BEFORE, *UNSYNCED]
@@ -69,6 +71,7 @@ def main() -> int:
     parser.add_argument(
         "--peers", default="kafka,nats,floor", help=f"which of {', '.join(PEERS)}; those that are not installed are named"
     )
+    parser.add_argument("--workers", type=int, default=1, help="of Penstock; with several only some rows, beside Kafka")
     parser.add_argument("--rows", default=",".join(NAMES), help=f"which kinds of rows: {', '.join(NAMES)}; all by default")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the tables into this page, between its two marks")
     options = parser.parse_args()
@@ -76,10 +79,13 @@ def main() -> int:
     for given, known in ((peers, [*PEERS, *NOT_TO_BE_HAD]), (names, NAMES)):
         if unknown := sorted(set(given) - set(known)):
             parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+    if options.workers > 1 and peers != ["kafka"]:
+        parser.error("--workers is for --peers kafka")
     check_compiled()
     # A comparison that is told to end stops its brokers and removes their files first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    report = Report(PenstockProcess.version(), options.quick, 3 if options.quick else 5, os.getloadavg()[0])
+    ours = PenstockProcess.version() + (f", {options.workers} workers" if options.workers > 1 else "")
+    report = Report(ours, options.quick, 3 if options.quick else 5, os.getloadavg()[0])
     report.missing.update(NOT_TO_BE_HAD)
     print(
         f"load average {report.load_average:.2f} on {os.cpu_count()} cores: the more of it is not ours, the less the figures say"
@@ -87,7 +93,7 @@ def main() -> int:
     print_rules()
     for name in peers:
         if name in PEERS:
-            _measure(report, PEERS[name], names)
+            _measure(report, PEERS[name], names, options.workers)
     report.keep()
     report.print()
     if options.write is not None:
@@ -95,7 +101,7 @@ def main() -> int:
     return 0 if all(row.is_met for peer in report.peers for row in peer.rows) else 1
 
 
-def _measure(report: Report, kind: type[BrokerProcess], names: list[str]) -> None:
+def _measure(report: Report, kind: type[BrokerProcess], names: list[str], workers: int) -> None:
     """Everything beside one peer, without fsync and with it."""
     try:
         peer = PeerReport(kind.name, kind.version())
@@ -108,9 +114,12 @@ def _measure(report: Report, kind: type[BrokerProcess], names: list[str]) -> Non
     for synced in (False, True):
         shutil.rmtree(directory, ignore_errors=True)
         groups = _groups(kind, synced=synced)
+        if workers > 1:
+            groups = {name: rows for name, rows in groups.items() if name in WITH_WORKERS}
         chosen = [rows for name, rows in groups.items() if name in names]
-        with Pair(directory, kind, synced=synced, rounds=report.rounds, is_quick=report.is_quick) as pair:
-            if not synced and kind is not FloorProcess:
+        pair = Pair(directory, kind, synced=synced, rounds=report.rounds, is_quick=report.is_quick, workers=workers)
+        with pair:
+            if not synced and workers == 1 and kind is not FloorProcess:
                 for rows in (rows for name, rows in BEFORE.items() if name in names):
                     peer.rows += rows(pair)
             if chosen:

@@ -154,6 +154,10 @@ class PenstockProcess(BrokerProcess):
 
     name = "penstock"
 
+    def __init__(self, directory: Path, *, synced: bool, workers: int = 1) -> None:
+        super().__init__(directory, synced=synced)
+        self._workers = workers
+
     @classmethod
     def version(cls) -> str:
         """The commit that is checked out, or the version that is installed."""
@@ -168,6 +172,8 @@ class PenstockProcess(BrokerProcess):
         durability = "fsync" if self._synced else "os"
         options = ["--data-dir", str(self._directory / "data"), "--kafka-port", str(self.port), "--durability", durability]
         options += ["--http-port", "none", "--compaction-interval-s", "0.1"]  # as log.cleaner.backoff.ms is for Kafka
+        if self._workers > 1:
+            options += ["--workers", str(self._workers)]
         return [sys.executable, "-m", "penstock.cli.main", "up", *options]
 
 

@@ -64,8 +64,10 @@ class Samples:
 class Pair:
     """Both brokers up at once on one disk; only one is under load at a time."""
 
-    def __init__(self, directory: Path, kind: type[BrokerProcess], *, synced: bool, rounds: int, is_quick: bool) -> None:
-        self.ours: BrokerProcess = PenstockProcess(directory / "penstock", synced=synced)
+    def __init__(
+        self, directory: Path, kind: type[BrokerProcess], *, synced: bool, rounds: int, is_quick: bool, workers: int = 1
+    ) -> None:
+        self.ours: BrokerProcess = PenstockProcess(directory / "penstock", synced=synced, workers=workers)
         self.peer: BrokerProcess = kind(directory / kind.name, synced=synced)
         self.has_goals = kind.has_goals
         self.label = "fsync" if synced else "no fsync"

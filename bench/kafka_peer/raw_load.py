@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import cast
 
 import uvloop
+from confluent_kafka.admin import AdminClient
 
 from bench.kafka_peer.window import Window, percentiles
 from bench.kafka_peer.wires import KafkaFetch, KafkaProduce, NatsPublish, Wire
@@ -91,11 +93,9 @@ class Caller(asyncio.Protocol):
 
 
 class Crowd:
-    """Connections that work in the same windows."""
+    """Connections that work in the same windows, each to an address of its own."""
 
-    def __init__(self, address: str, wires: list[Wire], *, value: bytes = VALUE, in_flight: int = 1) -> None:
-        self._host, port = address.split(":")
-        self._port = int(port)
+    def __init__(self, wires: Sequence[tuple[str, Wire]], *, value: bytes = VALUE, in_flight: int = 1) -> None:
         self._wires = wires
         self._value = value
         self._in_flight = in_flight
@@ -105,9 +105,12 @@ class Crowd:
         """Connect all, some at a time so that the broker's queue of connections suffices."""
         loop = asyncio.get_running_loop()
         for first in range(0, len(self._wires), CONNECT_AT_ONCE):
-            some = [Caller(wire, self._value, self._in_flight) for wire in self._wires[first : first + CONNECT_AT_ONCE]]
-            for caller in some:
-                await loop.create_connection(lambda caller=caller: caller, self._host, self._port)  # type: ignore[misc]
+            some: list[Caller] = []
+            for address, wire in self._wires[first : first + CONNECT_AT_ONCE]:
+                caller = Caller(wire, self._value, self._in_flight)
+                host, port = address.split(":")
+                await loop.create_connection(lambda caller=caller: caller, host, int(port))  # type: ignore[misc]
+                some.append(caller)
             await asyncio.gather(*(caller.idle() for caller in some))
             self._callers += some
 
@@ -135,7 +138,7 @@ def raw(
     address: str, topic: str, *, wire: str, producers: int, seconds: float, broker_pid: int, in_flight: int = 1
 ) -> dict[str, float]:
     """Producers of 1 KiB messages, one message a request, over twelve partitions or subjects."""
-    crowd = Crowd(address, _wires(wire, topic, producers), in_flight=in_flight)
+    crowd = Crowd(_wires(address, wire, topic, producers), in_flight=in_flight)
 
     async def run() -> dict[str, float]:
         await crowd.connect()
@@ -148,8 +151,9 @@ def raw(
 
 def idle(address: str, topic: str, *, consumers: int, seconds: float, broker_pid: int) -> dict[str, float]:
     """Consumers at the end of empty partitions: each asks again as soon as its wait is over."""
-    wires: list[Wire] = [KafkaFetch(topic, number % PARTITIONS, 0, IDLE_WAIT_MS) for number in range(consumers)]
-    crowd = Crowd(address, wires, value=b"")
+    owners = leaders(address, topic)
+    partitions = [number % PARTITIONS for number in range(consumers)]
+    crowd = Crowd([(owners[number], KafkaFetch(topic, number, 0, IDLE_WAIT_MS)) for number in partitions], value=b"")
 
     async def run() -> dict[str, float]:
         await crowd.connect()
@@ -175,7 +179,7 @@ def warm_up(
     broker_pid: int,
 ) -> dict[str, float | list[float]]:
     """Windows of load until the last `alike` of them differ by no more than `within`; the rate of each."""
-    crowd = Crowd(address, _wires(wire, topic, producers))
+    crowd = Crowd(_wires(address, wire, topic, producers))
 
     async def run() -> list[float]:
         await crowd.connect()
@@ -194,7 +198,16 @@ def is_steady(rates: list[float], within: float) -> bool:
     return min(rates) >= max(rates) * (1 - within)
 
 
-def _wires(kind: str, topic: str, producers: int) -> list[Wire]:
+def leaders(address: str, topic: str) -> dict[int, str]:
+    """Returns the address of each partition's leader."""
+    metadata = AdminClient({"bootstrap.servers": address}).list_topics(topic, timeout=60)
+    brokers = {number: f"{broker.host}:{broker.port}" for number, broker in metadata.brokers.items()}
+    return {number: brokers[partition.leader] for number, partition in metadata.topics[topic].partitions.items()}
+
+
+def _wires(address: str, kind: str, topic: str, producers: int) -> list[tuple[str, Wire]]:
     if kind == "nats":
-        return [NatsPublish(number, number % PARTITIONS) for number in range(producers)]
-    return [KafkaProduce(topic, number % PARTITIONS) for number in range(producers)]
+        return [(address, NatsPublish(number, number % PARTITIONS)) for number in range(producers)]
+    owners = leaders(address, topic)
+    partitions = [number % PARTITIONS for number in range(producers)]
+    return [(owners[number], KafkaProduce(topic, number)) for number in partitions]
