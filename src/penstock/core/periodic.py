@@ -1,9 +1,9 @@
-"""Work that is done again and again for as long as a node runs."""
+"""Work that is done again and again for as long as a node runs, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 
 async def repeat(what: str, interval_s: float, work: Callable[[], Awaitable[object]]) -> None:
@@ -20,3 +20,11 @@ async def repeat(what: str, interval_s: float, work: Callable[[], Awaitable[obje
 def report_defect(message: str, error: Exception) -> None:
     """Report an unexpected error to the event loop: it is logged with its traceback, and fails a simulation."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+
+
+async def cancel_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and wait for their end, whatever it is."""
+    cancelled = list(tasks)
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(*cancelled, return_exceptions=True)

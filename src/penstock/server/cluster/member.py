@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -18,7 +18,7 @@ from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
-from penstock.core.periodic import repeat
+from penstock.core.periodic import cancel_tasks, repeat
 from penstock.gateway.kafka import OtherListeners
 from penstock.interconnect import Interconnect
 from penstock.placement import Answer, Placement
@@ -203,7 +203,7 @@ class ClusterMember:
             asyncio.create_task(self.client.poll_statuses(), name="partition-statuses"),
             asyncio.create_task(rooms.poll(), name="group-rooms"),
         ]
-        host.closing.push_async_callback(_cancel, tasks)
+        host.closing.push_async_callback(cancel_tasks, tasks)
         host.view = self.kafka.begin_leading(placement.move)
         host.on_stop = partial(self._step_down, broker)
         await self._listen(broker, host.observatory, host.view, host.advertised_listeners)
@@ -260,7 +260,7 @@ class ClusterMember:
         changes: Changes = asyncio.Queue()
         table = FollowedTable(lambda keys: changes.put_nowait((keys, table.position)))
         copying = asyncio.create_task(self._leader_client.follow(table), name="follow-tables")
-        self._follower.push_async_callback(_cancel, [copying])
+        self._follower.push_async_callback(cancel_tasks, [copying])
         return table, changes
 
     async def _begin_following(self, table: FollowedTable, observatory: Observatory, view: KafkaView) -> PartitionBroker:
@@ -324,9 +324,3 @@ class ClusterMember:
 
     async def _check_kafka_side(self) -> None:
         self.kafka.check()
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

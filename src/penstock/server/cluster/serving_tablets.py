@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from penstock.core.periodic import cancel_tasks
 from penstock.interconnect import CallStatus, Interconnect, Link, Parts, ServedCall
 
 log = logging.getLogger(__name__)
@@ -104,10 +105,7 @@ class ServingTablets:
 
     async def stop(self) -> None:
         """Ask no more."""
-        tasks = list(self._asking.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_tasks(self._asking.values())
         self._asking.clear()
 
     async def _ask(self, node_id: int) -> None:

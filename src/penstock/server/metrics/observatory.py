@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.broker import BrokerReading
 from penstock.core.clock import Clock
+from penstock.core.periodic import cancel_tasks
 from penstock.core.probe import RequestProbe, Tracing
 from penstock.interconnect import Interconnect
 from penstock.placement import Placement
@@ -108,9 +109,7 @@ class Observatory:
         """Stop that; called after everything has stopped."""
         if self._watchdog is not None:
             await asyncio.to_thread(self._watchdog.stop)
-        for task in self._watching:
-            task.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        await cancel_tasks(self._watching)
 
     def trace(self, tracing: Tracing) -> None:
         """Turn tracing on."""
@@ -155,9 +154,7 @@ class Observatory:
         """Stop sampling."""
         if self.sources is not None and self.sources.checks is not None:
             await self.sources.checks.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_tasks(self._tasks)
         self._tasks.clear()
         if self.sources is not None:
             await self._save_history()

@@ -19,6 +19,7 @@ import msgspec
 
 from penstock.broker import Broker
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import cancel_tasks
 from penstock.server.config import NodeConfig
 from penstock.server.pipelines.application import Application
 from penstock.server.pipelines.dead_letter_replay import DeadLetterReplay, ReplayStatus
@@ -85,9 +86,7 @@ class DeploymentKeeper:
 
     async def stop(self) -> None:
         """Stop all pipelines after their batches in flight, which `drain_timeout_s` bounds."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await cancel_tasks(self._background)
         applications = self._applications.values()
         await asyncio.gather(*(application.close(self._config.drain_timeout_s) for application in applications))
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
