@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from penstock.server import BadSettingError, DirectoryMismatchError, NodeConfig, load_config
-from penstock.server.data_directory import DataDirectory
+from penstock.server.data_directory import SECRET_NAME, DataDirectory
 from penstock.server.supervisor.restart_backoff import PAUSE_S_MAX, STEADY_S, RestartBackoff
+from penstock.server.supervisor.supervisor import Supervisor, WorkerFailedError
 from penstock.server.supervisor.worker_config import with_free_ports, worker_configs
 from penstock.server.supervisor.worker_order import WorkerOrder
 
@@ -55,6 +58,14 @@ def test_ports_that_are_picked_are_picked_once() -> None:
 def test_settings_that_workers_exclude(settings: dict[str, str], message: str) -> None:
     with pytest.raises(BadSettingError, match=message):
         worker_configs(load_config({"workers": "2", **settings}, {}))
+
+
+def test_the_secret_that_workers_share_is_there_before_any_of_them_starts(tmp_path: Path) -> None:
+    secret = tmp_path / "data" / SECRET_NAME
+    program = (sys.executable, "-c", f"import os, sys; sys.exit(40 if os.path.exists({str(secret)!r}) else 41)")
+    config = NodeConfig(workers=2, data_dir=tmp_path / "data", kafka_port=0, http_port=None)
+    with pytest.raises(WorkerFailedError, match="has ended with 40"):
+        asyncio.run(Supervisor.start(config, program))
 
 
 def test_a_worker_reads_its_order_as_it_was_written() -> None:

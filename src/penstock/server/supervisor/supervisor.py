@@ -28,6 +28,7 @@ from penstock.coordination import (
 )
 from penstock.core.clock import boot_time
 from penstock.core.errors import ConfigError
+from penstock.core.periodic import cancel_tasks
 from penstock.server.broker_host import listener_modules
 from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
@@ -118,9 +119,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Stop all workers, each after its requests in flight."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await cancel_tasks(self._keepers)
         if self._spare is not None:
             self._spare.kill()
             await self._spare.wait()
@@ -138,6 +137,8 @@ class Supervisor:
     async def _open(self, configs: Sequence[NodeConfig]) -> None:
         """Lock the directories, and serve what the workers agree on."""
         directories = await self._lock_directories(configs)
+        # All workers use it: made by several of them at once, it would not be the same.
+        await asyncio.to_thread(directories[0].secret, SystemRandom())
         self.layout = directories[0].layout
         groups = {directory.layout.node_id: number for number, directory in enumerate(directories)}
         self._orders = [
