@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -205,6 +206,16 @@ def test_a_directory_that_cannot_be_a_workers_stops_all(tmp_path: Path) -> None:
     done = penstock("up", "--workers", "2", "--data-dir", str(tmp_path), "--kafka-port", "0")
     assert (done.returncode, done.stdout) == (ExitCode.DIRECTORY_MISMATCH, b""), done.stderr
     assert b"is of cluster another, not ours" in done.stderr
+
+
+def test_a_port_of_another_worker_that_is_taken_stops_all(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = ("--data-dir", str(tmp_path), "--kafka-port", str(port - 1), "--http-port", "none")
+        done = penstock("up", "--workers", "2", *options)
+    assert (done.returncode, done.stdout) == (ExitCode.CANNOT_LISTEN, b""), done.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: ".encode() in done.stderr
+    assert b"choose another --host or --kafka-port" in done.stderr
 
 
 def test_topics_and_groups_are_listed_without_a_worker_that_hangs(tmp_path: Path) -> None:

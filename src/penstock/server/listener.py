@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import socket
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.server.config import NodeConfig
 from penstock.server.errors import ListenError
 
 _ANY_ADDRESS = ("0.0.0.0", "::", "")
+_PORTS: Final = (
+    "kafka_port",
+    "kafka_tls_port",
+    "http_port",
+    "schema_registry_port",
+    "yt_port",
+    "ydb_port",
+    "stream_port",
+    "stream_http_port",
+)
 
 
 class Listener(NamedTuple):
@@ -34,3 +44,24 @@ def cannot_listen(key: str, host: str, port: int, error: OSError) -> ListenError
     reason = error.strerror or str(error)
     where = Listener(host, port)
     return ListenError(f"cannot listen on {where}: {reason}; choose another --host or {option} (0 picks a free one)")
+
+
+def check_ports(config: NodeConfig) -> None:
+    """Raise ListenError if another process listens at a port of a node, before anything depends on it. Nothing listens meanwhile,
+    so that no client connects to what is not there yet."""
+    for key in _PORTS:
+        port = getattr(config, key)
+        if not port:
+            continue
+        try:
+            for family, _, _, _, address in socket.getaddrinfo(
+                config.host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            ):
+                with socket.socket(family, socket.SOCK_STREAM) as probe:
+                    # As listeners do: connections of a node that has just ended are no obstacle.
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if family == socket.AF_INET6:
+                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.bind(address)
+        except OSError as error:
+            raise cannot_listen(key, config.host, port, error) from error

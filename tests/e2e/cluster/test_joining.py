@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from penstock.server.cluster.directory import ClusterDirectory
 from penstock.server.cluster.feature_level import RAISE_LEVEL
 from penstock.server.cluster.node import ClusterNode
 from penstock.server.data_directory import node_secret
+from penstock.server.errors import ListenError
 from penstock.server.node import Node
 from tests.e2e.cluster.members import config, connected, create, read, serving_groups, write
 from tests.e2e.coordination.etcd_process import EtcdCluster, running_etcd
@@ -60,6 +62,9 @@ def test_a_node_keeps_its_id_and_another_with_its_name_or_directory_is_refused(e
         first = node._directory.incarnation
         await refused(replace(own, interconnect_port=0), DirectoryInUseError, "in use by another process")
         await refused(config(etcd, "ids", tmp_path / "other"), NodeNameTakenError, "choose another name")
+        another = config(etcd, "ids", tmp_path / "another", "n4")
+        with socket.create_server(("127.0.0.1", another.kafka_port)):
+            await refused(another, ListenError, f"cannot listen on 127.0.0.1:{another.kafka_port}: .* or --kafka-port")
         shutil.copytree(tmp_path / "n1", tmp_path / "copy")
         await refused(config(etcd, "ids", tmp_path / "copy"), DuplicateMemberError, "with a copy of this data directory")
         second = await ClusterNode.start(config(etcd, "ids", tmp_path / "n2", "n2"))

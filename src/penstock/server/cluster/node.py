@@ -29,6 +29,7 @@ from penstock.coordination import (
 )
 from penstock.core.clock import SystemClock
 from penstock.core.errors import PenstockError
+from penstock.core.periodic import cancel_tasks
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork, TlsFiles
 from penstock.placement import PlacementRequests
 from penstock.server.broker_host import (
@@ -62,7 +63,7 @@ from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
 from penstock.server.http_port import HttpPort
-from penstock.server.listener import Listener, advertised_host, cannot_listen
+from penstock.server.listener import Listener, advertised_host, cannot_listen, check_ports
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.alerts import ClusterTrouble
 from penstock.server.schema_registry import mount_standby_registry
@@ -105,7 +106,7 @@ class ClusterNode:
         """Join the cluster and host its share of the storage; the broker follows when this node leads. Raises ConfigError with
         what to change if it cannot."""
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        _check_ports(config)
+        _check_fixed_ports(config)
         tls_context(config)  # reports wrong files before anything is created
         coordination = connect_coordination(config, SystemRandom())
         directory = await asyncio.to_thread(ClusterDirectory.open, config, SystemRandom(), SystemClock())
@@ -114,6 +115,7 @@ class ClusterNode:
         node._closing.callback(directory.close)
         node._closing.push_async_callback(node._leave)
         try:
+            check_ports(config)
             identity = await _open(coordination, directory)
             await node._join(identity)
             await node._run(identity)
@@ -266,7 +268,7 @@ class ClusterNode:
                 ("cluster-mark", self._keep_marks()),
             )
         ]
-        self._closing.push_async_callback(_cancel, tasks)
+        self._closing.push_async_callback(cancel_tasks, tasks)
         log.info("node %d (%s) of cluster %s runs", node_id, self._record.name, identity.name)
 
     async def _new_member(self) -> ClusterMember:
@@ -301,7 +303,7 @@ class ClusterNode:
         storage.confirmations = Confirmations(storage.proxy)
         self._closing.push_async_callback(storage.close)
         confirming = asyncio.create_task(storage.confirmations.run(), name="cluster-confirm")
-        self._closing.push_async_callback(_cancel, [confirming])
+        self._closing.push_async_callback(cancel_tasks, [confirming])
         return storage
 
     def _observe_standby(self) -> Observatory:
@@ -477,7 +479,7 @@ def _highest_id(coordination: Coordination) -> int:
     return max((0, *(seat.node for seat in seats), *(member.node_id for member in coordination.members())))
 
 
-def _check_ports(config: NodeConfig) -> None:
+def _check_fixed_ports(config: NodeConfig) -> None:
     for name in ("kafka_port", "kafka_tls_port"):
         if getattr(config, name) == 0:
             raise BadSettingError(f"{name} is 0; a node of a cluster needs a fixed port, which other nodes tell clients")
@@ -492,9 +494,3 @@ async def _open(coordination: Coordination, directory: ClusterDirectory) -> Clus
         except CoordinationUnavailableError as error:
             log.warning("waiting for etcd: %s", error)
             await asyncio.sleep(RETRY_S)
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -34,7 +34,7 @@ from penstock.server.config import NodeConfig
 from penstock.server.data_directory import DataDirectory
 from penstock.server.disk_marks import unusable
 from penstock.server.errors import DirectoryInUseError, DirectoryMismatchError
-from penstock.server.listener import Listener
+from penstock.server.listener import Listener, check_ports
 from penstock.server.security import tls_context
 from penstock.server.supervisor.restart_backoff import RestartBackoff
 from penstock.server.supervisor.worker_config import (
@@ -137,6 +137,8 @@ class Supervisor:
     async def _open(self, configs: Sequence[NodeConfig]) -> None:
         """Lock the directories, and serve what the workers agree on."""
         directories = await self._lock_directories(configs)
+        for config in configs:  # those of an earlier supervisor have ended by now
+            check_ports(config)
         # All workers use it: made by several of them at once, it would not be the same.
         await asyncio.to_thread(directories[0].secret, SystemRandom())
         self.layout = directories[0].layout
