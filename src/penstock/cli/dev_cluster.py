@@ -132,7 +132,11 @@ class DevCluster:
                 del self._running[number]
                 print(f"penstock dev-cluster: node {number} has ended with {process.returncode}", file=sys.stderr, flush=True)
                 if restarts:
-                    self._start_node(number)
+                    try:
+                        self._start_node(number)
+                    except CommandError as error:  # the others go on, and it is tried again
+                        print(f"penstock dev-cluster: {error}", file=sys.stderr, flush=True)
+                        continue
                     pid = self._running[number].pid
                     print(f"penstock dev-cluster: node {number} runs again, pid {pid}", file=sys.stderr, flush=True)
 
@@ -177,7 +181,8 @@ class DevCluster:
         line = process.stdout.readline()  # it is ready, or has ended
         process.stdout.close()
         if not line:
-            raise CommandError(f"node {number} did not start; {self._directory / f'node{number}.log'} says why")
+            path = self._directory / f"node{number}.log"
+            raise CommandError(f"node {number} did not start: {_reason(path)}; there is more in {path}")
 
     def _is_active(self) -> bool:
         return any(_role(self._ports[number][1]) == "active" for number in self._running)
@@ -189,6 +194,12 @@ class DevCluster:
                 raise CommandError(f"{trouble} after {START_S:g} s; the logs in {self._directory} say why")
             self.look(restarts=False)
             time.sleep(LOOK_S)
+
+
+def _reason(path: Path) -> str:
+    """The last thing that a node has said, without its name."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return lines[-1].removeprefix("penstock up: ") if lines else "it said nothing"
 
 
 def _role(port: int) -> str:

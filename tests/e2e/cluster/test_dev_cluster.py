@@ -62,3 +62,13 @@ def test_it_serves_without_a_node_that_is_killed_and_ends_with_its_nodes(tmp_pat
         if process.stdout is not None:
             process.stdout.close()
     assert "node 3 has ended with -9" in (tmp_path / "log").read_text(encoding="utf-8")
+
+
+def test_a_port_that_is_taken_is_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+    kafka, http = ports_in_a_row(3), ports_in_a_row(3)
+    options = ("--data-dir", str(tmp_path / "dev"), "--kafka-port", str(kafka), "--http-port", str(http))
+    with socket.create_server(("127.0.0.1", kafka + 2)):
+        done = penstock("dev-cluster", "--nodes", "3", *options)
+    assert (done.returncode, done.stdout) == (1, b""), done.stderr
+    assert f"node 3 did not start: cannot listen on 127.0.0.1:{kafka + 2}: ".encode() in done.stderr
+    assert processes_of(tmp_path / "dev") == []
