@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
@@ -157,6 +158,8 @@ class PenstockProcess(BrokerProcess):
     def __init__(self, directory: Path, *, synced: bool, workers: int = 1) -> None:
         super().__init__(directory, synced=synced)
         self._workers = workers
+        if workers > 1:
+            self.port = _free_row(workers)
 
     @classmethod
     def version(cls) -> str:
@@ -285,3 +288,16 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+def _free_row(count: int) -> int:
+    """The first of so many free ports in a row, which are not among those that others are given by chance."""
+    for first in range(20_000, 30_000, count):
+        with ExitStack() as sockets:
+            try:
+                for port in range(first, first + count):
+                    sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+    raise RuntimeError("there are no free ports in a row")
