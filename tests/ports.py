@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 
 def free_ports(count: int) -> list[int]:
@@ -18,3 +18,13 @@ def free_ports(count: int) -> list[int]:
 def free_port() -> int:
     """A free port."""
     return free_ports(1)[0]
+
+
+def ports_in_a_row(count: int) -> int:
+    """The first of some free ports that follow each other."""
+    while True:
+        base = free_port()
+        with ExitStack() as stack, suppress(OSError, OverflowError):
+            for at in range(count):
+                stack.enter_context(socket.create_server(("127.0.0.1", base + at)))
+            return base

@@ -23,6 +23,7 @@ from penstock.cli.exit_codes import ExitCode
 from penstock.server import NodeConfig
 from penstock.server.data_directory import DataDirectory
 from tests.e2e.running_node import RunningNode, penstock, running_node
+from tests.ports import ports_in_a_row
 
 WAIT_S = 60.0
 TOPIC = "spread"
@@ -209,8 +210,8 @@ def test_a_directory_that_cannot_be_a_workers_stops_all(tmp_path: Path) -> None:
 
 
 def test_a_port_of_another_worker_that_is_taken_stops_all(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = ports_in_a_row(2) + 1
+    with socket.create_server(("127.0.0.1", port)):
         options = ("--data-dir", str(tmp_path), "--kafka-port", str(port - 1), "--http-port", "none")
         done = penstock("up", "--workers", "2", *options)
     assert (done.returncode, done.stdout) == (ExitCode.CANNOT_LISTEN, b""), done.stderr

@@ -8,21 +8,11 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from tests.e2e.running_node import PENSTOCK, environment, penstock
-from tests.ports import free_port
-
-
-def ports_in_a_row(count: int) -> int:
-    """The first of some free ports that follow each other."""
-    while True:
-        base = free_port()
-        with ExitStack() as stack, suppress(OSError, OverflowError):
-            for at in range(count):
-                stack.enter_context(socket.create_server(("127.0.0.1", base + at)))
-            return base
+from tests.ports import ports_in_a_row
 
 
 def processes_of(directory: Path) -> list[str]:
