@@ -1,7 +1,7 @@
 """What one log entry adds to a partition: batches with the offsets they get, and all that changes with them. Pure.
 
-It is gathered when the entry is composed, and applied to the partition when the entry is durable; if it never is, it is dropped,
-and nothing has changed. At boot the same is gathered from the log.
+It is collected when the entry is composed, and applied to the partition when the entry is durable; if the entry fails, it is
+dropped and nothing has changed. At boot the same is collected from the log.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class WriteResult(NamedTuple):
 
 
 class WriteOutcome(Protocol):
-    """Receives the outcome of a write; a future is one. It must not raise: others wait behind it."""
+    """Receives the outcome of a write; a future is one. Its methods must not raise, since other writes are acknowledged next."""
 
     def done(self) -> bool:
-        """Whether it has the outcome already, or was cancelled."""
+        """Whether the outcome is set, or the write was cancelled."""
         ...
 
     def set_result(self, result: WriteResult, /) -> None:

@@ -144,8 +144,8 @@ class PartitionState:
         return list(self.tablet.keys(own, keys.past(own)))
 
     def plan_keys(self, added: PartitionAppend, *, roll: bool = False) -> tuple[HeadPlan, list[Command]]:
-        """Which keys are made of an append and of all before it that has none, and the commands for it; with `roll`, the whole
-        head becomes a body."""
+        """Plan the keys for an append and for all before it that is in the log only, and return the commands that store them;
+        with `roll`, the whole head becomes a body."""
         assert added.first_offset == self.end_offset, "an append begins where the partition ends"
         keyed, unkeyed = self._head[: self._keyed_pieces], self._head[self._keyed_pieces :]
         if added.size:
@@ -213,7 +213,7 @@ class PartitionState:
                 self.arrivals.tell()
 
     def _take_keys(self, plan: HeadPlan) -> None:
-        """All that was written has keys now, by this plan."""
+        """Update the head and bodies: all that was written has keys now, by this plan."""
         del self._head[self._keyed_pieces - plan.replaced :]
         for run in plan.bodies:
             piece = Piece.joined(run)
@@ -233,7 +233,7 @@ class PartitionState:
         assert not runs or runs[-1].next_offset == self.end_offset, "the last run reaches to the end"
 
     def _run_at(self, offset: int) -> Body | Piece:
-        """What holds an offset; if compaction has left a gap there, what follows it."""
+        """The body or piece that holds an offset; if compaction has left a gap there, the next one."""
         runs: Sequence[Body | Piece] = self._bodies if self._bodies and offset < self._bodies[-1].next_offset else self._head
         at = max(bisect_right(runs, offset, key=lambda run: run.first_offset) - 1, 0)
         return runs[at] if offset < runs[at].next_offset else runs[at + 1]

@@ -1,4 +1,4 @@
-"""The writer of a partition: it takes batches as they come, and at its turn adds all that wait to the next entry of the log.
+"""The writer of a partition: it queues batches as they arrive, and appends all that are queued to the next entry of the log.
 
 A small write is an append: its bytes stand in the log entry, and nothing else is changed in the tablet. Keys are made of appends
 when the head becomes a body, when a large write comes, and before a snapshot: of all that have none, so that what has keys is
@@ -74,8 +74,9 @@ class PartitionWriter:
         return self._held_messages, self._held_bytes
 
     def _admit(self, size: int, bytes_max: int) -> None:
-        """Raise WriteQueueFullError unless another write of this size may wait. One alone always may. Once one was refused, all
-        are until it would fit and half of the room is free: else smaller ones that its source sent after it would overtake it."""
+        """Raise WriteQueueFullError unless another write of this size fits the queue. An empty queue takes any write. Once a
+        write is refused, all are refused until it would fit and the queue is half empty: otherwise smaller writes that its source
+        sent after it would overtake it."""
         held = self._held_bytes
         if held and self._resume_at is None and held + size > bytes_max:
             self._resume_at = min(bytes_max // 2, bytes_max - size)
@@ -86,8 +87,8 @@ class PartitionWriter:
         self._resume_at = None
 
     def enqueue(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome) -> None:
-        """Write a checked batch as `append` does, within the limits of the topic. PartitionFullError if it is over them, and what
-        has stopped the tablet if it does not run any more."""
+        """Queue a checked batch, as `append` does, after checking the limits of the topic. Raises PartitionFullError if they are
+        reached, or the error that stopped the tablet if it has stopped."""
         partition = self._partition
         if source is not None:
             check_source(source, batch.messages)
@@ -98,8 +99,8 @@ class PartitionWriter:
         self.append(batch, source, outcome, partition.waiting_bytes_max)
 
     def append(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome, bytes_max: int = NO_LIMIT) -> None:
-        """Write a checked batch after all that came before it; `outcome` is told when it is durable. WriteQueueFullError if more
-        than `bytes_max` would wait."""
+        """Queue a checked batch behind all earlier ones; `outcome` is set when it is durable. Raises WriteQueueFullError if more
+        than `bytes_max` would be queued."""
         size = len(batch.data)
         if self._resume_at is not None or self._held_bytes + size > bytes_max:
             self._admit(size, bytes_max)
@@ -111,7 +112,7 @@ class PartitionWriter:
             self._sequencer.request_turn(self)
 
     async def make_keys(self, *, roll: bool = False) -> None:
-        """Make keys of all that has none; with `roll`, a body of the whole head."""
+        """Store all that is in the log only under keys of the tablet; with `roll`, make a body of the whole head."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._key_waiters.append(waiter)
         self._rolls = self._rolls or roll
@@ -122,7 +123,7 @@ class PartitionWriter:
         await waiter
 
     def compose(self, draft: Draft) -> bool:
-        """See Appender: all that waits goes into the entry, unless another change of the partition is in flight."""
+        """See Appender: adds all queued writes to the entry, unless another change of the partition is in flight."""
         if not self._holds_lock:
             turn = self._lock.take()
             if turn is not None:
@@ -189,7 +190,7 @@ class PartitionWriter:
             self._lock.leave(error)
 
     def _take_waiting(self, *, none: bool) -> PartitionAppend:
-        """Give offsets to the writes that wait, as many as fit an entry; one that is wrong fails at once and alone."""
+        """Assign offsets to the queued writes, as many as fit an entry. An invalid write fails at once, and alone."""
         partition = self._partition
         waiting: list[Write] = []
         if not none:
@@ -209,7 +210,7 @@ class PartitionWriter:
         transactions = partition.transactions
         acknowledgements = added.acknowledgements
         for batch, source, outcome in waiting:
-            # One whose writer has gone is taken all the same: were it left out, the next of its source could overtake it.
+            # A write whose client is gone is stored all the same: were it skipped, the next of its source could overtake it.
             try:
                 state = None
                 if source is not None:
@@ -230,14 +231,14 @@ class PartitionWriter:
         return added
 
     def _judged(self, error: PenstockError) -> PenstockError:
-        """Why a write is refused. One that does not follow the last of its source may follow one that failed and counts after
-        all: a source that heard of a gap would begin again, and have that one stored twice."""
+        """The error to refuse a write with. A sequence gap may be due to an earlier write that failed but was stored after all: a
+        source that is told of a gap would start over, and that write would be stored twice. So it is told to retry instead."""
         if isinstance(error, SequenceError) and self._sequencer.is_in_doubt:
             return UnavailableError(f"an earlier write failed and may be stored all the same; send it again first ({error})")
         return error
 
     def _count_fitting(self) -> int:
-        """How many of the writes at the front fit an entry; one in any case."""
+        """How many queued writes fit one entry; at least one."""
         size = 0
         for count, (batch, _, _) in enumerate(self._waiting):
             size += len(batch.data)
@@ -246,7 +247,7 @@ class PartitionWriter:
         return len(self._waiting)
 
     def _finish(self, added: PartitionAppend) -> list[tuple[WriteOutcome, Any]]:
-        """The entry is durable, or there was nothing to write: go on with what waits. Returns whom to acknowledge."""
+        """Go on with the queue, since the entry is durable or there was nothing to write. Returns the writes to acknowledge."""
         self._current = None
         self._held_bytes -= added.taken_bytes
         self._held_messages -= added.taken_messages
@@ -262,6 +263,6 @@ class PartitionWriter:
         return added.acknowledgements
 
     def _take_turn(self, turn: asyncio.Future[None]) -> None:
-        """The change before this one is done, and the lock is ours."""
+        """Ask for a turn again: the previous change is done, and this writer holds the lock."""
         self._holds_lock = not turn.cancelled()
         self._sequencer.request_turn(self)
