@@ -167,7 +167,8 @@ class TabletService:
         if state is not None:
             return TabletState(*state)
         is_known = self.broker is not None and self.broker.catalog.topic_of_tablet(tablet_id) is not None
-        return TabletState(tablet_id, is_up=False, trouble="another node runs it" if is_known else "unknown tablet")
+        trouble = "another node runs it" if is_known else "that node has not heard of its topic yet"
+        return TabletState(tablet_id, is_up=False, trouble=trouble)
 
     def _check_leader(self, revision: int) -> None:
         """UnavailableError for orders of a leader that was replaced."""
