@@ -74,6 +74,8 @@ def run(argv: list[str]) -> int:
     output = Output.of(arguments)
     try:
         cluster.start()
+        # Not on standard output, which has a line for each node.
+        print(f"penstock dev-cluster: to look at it: penstock node list {cluster.etcd_options}", file=sys.stderr, flush=True)
         for node in cluster.described():
             if output.as_json:
                 print(json.dumps(node), flush=True)
@@ -114,6 +116,11 @@ class DevCluster:
         for number in self._numbers:
             self._start_node(number)
         self._wait("no node serves", self._is_active)
+
+    @property
+    def etcd_options(self) -> str:
+        """What commands about the cluster, such as `penstock tablet move`, need to find it."""
+        return f"--name {NAME} --etcd {self._etcd_url}"
 
     def described(self) -> list[dict[str, Any]]:
         """The nodes, as they are printed."""

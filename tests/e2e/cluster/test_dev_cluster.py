@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -36,6 +37,10 @@ def test_it_serves_without_a_node_that_is_killed_and_ends_with_its_nodes(tmp_pat
         assert process.stdout is not None
         nodes = [json.loads(process.stdout.readline()) for _ in range(3)]
         assert [(node["node"], node["kafka"]) for node in nodes] == [(at + 1, f"127.0.0.1:{kafka + at}") for at in range(3)]
+        told = re.search(r"penstock (node list --name dev --etcd http://\S+)", (tmp_path / "log").read_text(encoding="utf-8"))
+        assert told is not None
+        listed = penstock(*told[1].split(), "-o", "json")
+        assert [node["name"] for node in json.loads(listed.stdout)] == ["node1", "node2", "node3"], listed.stderr
         os.kill(nodes[2]["pid"], signal.SIGKILL)
         bootstrap = ",".join(node["kafka"] for node in nodes)
         done = penstock("produce", "t", "hello", "--bootstrap", bootstrap)
