@@ -83,8 +83,15 @@ def test_a_topic_is_described(node: RunningNode, topic: str) -> None:
     node.ok("topic", "alter", topic, "--unset", "retention.bytes")
     plain = node.ok("topic", "describe", topic)
     assert "config\tretention.ms\t1000000\n" in plain
+    assert "partition\t1\t1\t0\t2\t2\t1\t1\n" in plain, "of which the only node is the leader and the only replica"
     assert "retention.bytes" not in plain
     assert "retention.bytes" in node.ok("topic", "describe", topic, "--all-configs")
+
+
+def test_more_replicas_than_copies_are_refused(node: RunningNode) -> None:
+    node.ok("topic", "create", "one-copy", "--replication-factor", "1")
+    refused = _refused(node, "topic", "create", "two-copies", "--replication-factor", "2", exit_code=1)
+    assert "INVALID_REPLICATION_FACTOR" in refused
 
 
 def test_partitions_are_added(node: RunningNode, topic: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.cli.kafka_client import CommandClient
 
 SECONDS_MAX: Final = 1e9  # thirty years; clocks of operating systems end not far above
+INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
@@ -143,6 +144,7 @@ def whole(kind: str, low: int, high: int) -> Callable[[str], int]:
 
 count: Final = whole("count", 1, INT64_MAX)
 partition_count: Final = whole("number of partitions", 1, INT32_MAX)
+replication_factor: Final = whole("replication factor", 1, INT16_MAX)
 partition: Final = whole("partition number", 0, INT32_MAX)
 sequence: Final = whole("sequence", 0, INT64_MAX)  # of streams; 0 is before all of them
 

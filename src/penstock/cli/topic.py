@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from penstock.cli.client_options import client_options, http_options, make_client, partition, partition_count, topic_config
+from penstock.cli.client_options import (
+    client_options,
+    http_options,
+    make_client,
+    partition,
+    partition_count,
+    replication_factor,
+    topic_config,
+)
 from penstock.cli.command_parser import CommandParser
 from penstock.cli.http_api import make_api
 from penstock.cli.output import Output
@@ -24,6 +32,12 @@ def parser() -> argparse.ArgumentParser:
     create.add_argument("names", nargs="+", metavar="NAME")
     create.add_argument(
         "-p", "--partitions", type=partition_count, metavar="N", help="the number of partitions (default: default_partitions)"
+    )
+    create.add_argument(
+        "--replication-factor",
+        type=replication_factor,
+        metavar="N",
+        help="how many replicas clients are shown, at most the copies that the storage group keeps (default: so many)",
     )
     _add_config(create, "--config", "a topic configuration, such as retention.ms=3d or retention.bytes=10GiB; may be repeated")
     create.add_argument("--if-not-exists", action="store_true", help="ignore topics that already exist")

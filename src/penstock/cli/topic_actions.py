@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.cli.exit_codes import ExitCode
 from penstock.cli.failure import CommandError, as_command_error, usage
@@ -26,8 +26,9 @@ Action = Callable[[CommandClient, Namespace, Output], int]
 def create(client: CommandClient, arguments: Namespace, output: Output) -> int:
     """Make topics; each is tried, whatever becomes of the others."""
     settings = [topics.CreatableTopicConfig(name=name, value=value) for name, value in arguments.configs]
+    partitions, replicas = arguments.partitions or -1, arguments.replication_factor or -1
     wanted = [
-        topics.CreatableTopic(name=name, num_partitions=arguments.partitions or -1, replication_factor=-1, configs=settings)
+        topics.CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=settings)
         for name in arguments.names
     ]
     request = topics.CreateTopicsRequest(topics=wanted, timeout_ms=_milliseconds(client))
@@ -57,8 +58,19 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
         numbers = chosen_partitions(topic, None)
         starts = list_offsets(client, topic, dict.fromkeys(numbers, EARLIEST))
         ends = list_offsets(client, topic, dict.fromkeys(numbers, LATEST))
-        leaders = {item.partition_index: item.leader_id for item in topic.partitions}
-        rows = [(number, leaders[number], starts[number], ends[number], ends[number] - starts[number]) for number in numbers]
+        placed = {item.partition_index: item for item in topic.partitions}
+        rows = [
+            PartitionRow(
+                number,
+                placed[number].leader_id,
+                starts[number],
+                ends[number],
+                ends[number] - starts[number],
+                placed[number].replica_nodes,
+                placed[number].isr_nodes,
+            )
+            for number in numbers
+        ]
         described.append((topic, settings, rows))
     if output.as_json:
         output.document([_document(*item) for item in described])
@@ -68,11 +80,11 @@ def describe(client: CommandClient, arguments: Namespace, output: Output) -> int
             output.line(("\n" if at else "") + f"{topic.name}  {topic_uuid(topic.topic_id)}  {_partitions(len(rows))}")
             for key, value in settings.items():
                 output.line(f"  {key} = {value}")
-            output.rows(_COLUMNS, rows)
+            output.rows(_COLUMNS, [row.cells() for row in rows])
             continue
         output.rows(("kind", "topic", "id", "partitions"), [("topic", topic.name, topic_uuid(topic.topic_id), len(rows))])
         output.rows(("kind", "config", "value"), [("config", key, value) for key, value in settings.items()])
-        output.rows(("kind", *_COLUMNS), [("partition", *row) for row in rows])
+        output.rows(("kind", *_COLUMNS), [("partition", *row.cells()) for row in rows])
     return ExitCode.OK
 
 
@@ -171,7 +183,25 @@ ACTIONS: Final[dict[str, Action]] = {
     "trim": trim,
 }
 
-_COLUMNS: Final = ("partition", "leader", "start", "end", "messages")
+
+class PartitionRow(NamedTuple):
+    """A partition as it is described."""
+
+    partition: int
+    leader: int
+    start: int
+    end: int
+    messages: int
+    replicas: list[int]
+    in_sync: list[int]
+
+    def cells(self) -> tuple[str | int | None, ...]:
+        """The columns of a table."""
+        replicas, in_sync = (",".join(map(str, nodes)) for nodes in (self.replicas, self.in_sync))
+        return self.partition, self.leader, self.start, self.end, self.messages, replicas, in_sync
+
+
+_COLUMNS: Final = tuple(name.replace("_", " ") for name in PartitionRow._fields)
 
 
 class _Failures:
@@ -220,10 +250,8 @@ def topic_configs(client: CommandClient, name: str, *, everything: bool) -> dict
     return {item.name: item.value for item in sorted(shown, key=lambda item: item.name)}
 
 
-def _document(
-    topic: MetadataResponseTopic, settings: dict[str, str | None], rows: list[tuple[int, int, int, int, int]]
-) -> dict[str, object]:
-    partitions = [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+def _document(topic: MetadataResponseTopic, settings: dict[str, str | None], rows: list[PartitionRow]) -> dict[str, object]:
+    partitions = [row._asdict() for row in rows]
     return {"name": topic.name, "id": topic_uuid(topic.topic_id), "config": settings, "partitions": partitions}
 
 

@@ -41,8 +41,12 @@ def test_it_serves_without_a_node_that_is_killed_and_ends_with_its_nodes(tmp_pat
         assert told is not None
         listed = penstock(*told[1].split(), "-o", "json")
         assert [node["name"] for node in json.loads(listed.stdout)] == ["node1", "node2", "node3"], listed.stderr
-        os.kill(nodes[2]["pid"], signal.SIGKILL)
         bootstrap = ",".join(node["kafka"] for node in nodes)
+        made = penstock("topic", "create", "copied", "--replication-factor", "3", "--bootstrap", bootstrap)
+        assert made.returncode == 0, made.stderr
+        (described,) = json.loads(penstock("topic", "describe", "copied", "-o", "json", "--bootstrap", bootstrap).stdout)
+        assert [sorted(row["replicas"]) for row in described["partitions"]] == [[1, 2, 3]]
+        os.kill(nodes[2]["pid"], signal.SIGKILL)
         done = penstock("produce", "t", "hello", "--bootstrap", bootstrap)
         assert done.returncode == 0, done.stderr
         process.send_signal(signal.SIGINT)
