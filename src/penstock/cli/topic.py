@@ -28,19 +28,7 @@ def parser() -> argparse.ArgumentParser:
     def action(name: str, summary: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".", parents=[parent])
 
-    create = action("create", "create topics")
-    create.add_argument("names", nargs="+", metavar="NAME")
-    create.add_argument(
-        "-p", "--partitions", type=partition_count, metavar="N", help="the number of partitions (default: default_partitions)"
-    )
-    create.add_argument(
-        "--replication-factor",
-        type=replication_factor,
-        metavar="N",
-        help="how many replicas clients are shown, at most the copies that the storage group keeps (default: so many)",
-    )
-    _add_config(create, "--config", "a topic configuration, such as retention.ms=3d or retention.bytes=10GiB; may be repeated")
-    create.add_argument("--if-not-exists", action="store_true", help="ignore topics that already exist")
+    _add_create_options(action("create", "create topics"))
     lister = action("list", "list topics with their size and retention")
     lister.add_argument("--prefix", default="", help="only names with this prefix")
     lister.add_argument("--internal", action="store_true", help="also list internal topics, such as __consumer_offsets")
@@ -93,6 +81,21 @@ def run(argv: list[str]) -> int:
 
     with make_client(arguments) as client:
         return ACTIONS[arguments.action](client, arguments, Output.of(arguments))
+
+
+def _add_create_options(create: argparse.ArgumentParser) -> None:
+    create.add_argument("names", nargs="+", metavar="NAME")
+    create.add_argument(
+        "-p", "--partitions", type=partition_count, metavar="N", help="the number of partitions (default: default_partitions)"
+    )
+    create.add_argument(
+        "--replication-factor",
+        type=replication_factor,
+        metavar="N",
+        help="how many replicas clients are shown, at most the copies that the storage group keeps (default: so many)",
+    )
+    _add_config(create, "--config", "a topic configuration, such as retention.ms=3d or retention.bytes=10GiB; may be repeated")
+    create.add_argument("--if-not-exists", action="store_true", help="ignore topics that already exist")
 
 
 def _add_config(to: argparse.ArgumentParser, option: str, doc: str) -> None:
