@@ -128,7 +128,7 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: End
             if item.header.durable == (number, 0):
                 # The log was restarted here after a failed write. What precedes is judged by what was known then: a torn tail
                 # left behind does not become damage because more was written after it.
-                damage += _settle(doubtful, durable, found)
+                damage += _settle(doubtful, durable, ends, found)
                 doubtful = []
             durable = max(durable, item.header.durable)
             found.records_replayed += 1
@@ -140,7 +140,7 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: End
             else:
                 bare = item._replace(body=memoryview(b""))
                 (damage if item.header.offset < end else doubtful).append(bare)
-    for trouble in damage + _settle(doubtful, durable, found):
+    for trouble in damage + _settle(doubtful, durable, ends, found):
         _report(trouble, chunks, found)
 
 
@@ -152,10 +152,15 @@ def _report_cut(number: int, size: int | None, end: int, found: Recovery) -> Non
     found.unknown_loss = True
 
 
-def _settle(doubtful: list[Gap | ScannedRecord], durable: Position, found: Recovery) -> list[Gap | ScannedRecord]:
+def _settle(doubtful: list[Gap | ScannedRecord], durable: Position, ends: Ends, found: Recovery) -> list[Gap | ScannedRecord]:
     """Those that stand where everything had been acknowledged; the others are counted as torn."""
     damage = [item for item in doubtful if _place(item) < durable]
-    found.torn += len(doubtful) - len(damage)
+    torn = [_place(item) for item in doubtful if _place(item) >= durable]
+    found.torn += len(torn)
+    for number, offset in torn:
+        # Whole records behind it in the chunk were never acknowledged. Counted as known to be durable they would make damage of
+        # it at the next opening.
+        found.ends[number] = min(found.ends[number], max(offset, ends.get(number, 0)))
     return damage
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
@@ -92,6 +93,28 @@ def test_a_torn_last_record_is_dropped_wherever_it_was_cut(tail: bytes) -> None:
             assert (reopened.recovered.torn > 0) == (cut > begin or len(tail) > 0)
             await _put(reopened, 2)
             assert await _get(reopened, 2) is Status.OK
+            await reopened.close()
+
+    _run(scenario)
+
+
+def test_a_hole_before_whole_records_that_were_never_acknowledged_stays_a_torn_tail_at_every_opening() -> None:
+    async def scenario() -> None:
+        platter = SimPlatter()
+        vdisk = await _open(platter)
+        await _put(vdisk, 0, 1)
+        await asyncio.gather(_put(vdisk, 2), _put(vdisk, 3))  # one batch: neither is known to be durable by the other
+        name, begin = _place(vdisk, 2)
+        await vdisk.close()
+        # As after a power failure in which the disk kept the end of the batch and not its beginning.
+        files = {other: data for other, data in platter.snapshot().items() if not other.endswith(ENDS_SUFFIX)}
+        after = begin + record_size(SIZE)
+        platter = _copy({**files, name: files[name][:begin] + bytes(after - begin) + files[name][after:]})
+        for opening in range(3):
+            reopened = await _open(platter)
+            assert await _statuses(reopened, range(4)) == [Status.OK, Status.OK, Status.NODATA, Status.OK]
+            assert reopened.recovered.losses == []
+            await _put(reopened, 4 + opening)  # with which the ends of all chunks are noted
             await reopened.close()
 
     _run(scenario)
