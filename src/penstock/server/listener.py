@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Final, NamedTuple
 
@@ -48,20 +49,24 @@ def cannot_listen(key: str, host: str, port: int, error: OSError) -> ListenError
 
 def check_ports(config: NodeConfig) -> None:
     """Raise ListenError if another process listens at a port of a node, before anything depends on it. Nothing listens meanwhile,
-    so that no client connects to what is not there yet."""
+    so that no client connects to what is not there yet. Whatever else is wrong with an address, its listener tells."""
     for key in _PORTS:
         port = getattr(config, key)
         if not port:
             continue
         try:
-            for family, _, _, _, address in socket.getaddrinfo(
-                config.host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            ):
-                with socket.socket(family, socket.SOCK_STREAM) as probe:
-                    # As listeners do: connections of a node that has just ended are no obstacle.
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    if family == socket.AF_INET6:
-                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    probe.bind(address)
+            _bind_and_close(config.host, port)
         except OSError as error:
-            raise cannot_listen(key, config.host, port, error) from error
+            if error.errno == errno.EADDRINUSE:
+                raise cannot_listen(key, config.host, port, error) from error
+
+
+def _bind_and_close(host: str, port: int) -> None:
+    """Take a port at every address that the name of the host stands for, as listeners do, for a moment."""
+    for family, _, _, _, address in socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # Connections of a node that has just ended are no obstacle.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)
