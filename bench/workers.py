@@ -118,7 +118,8 @@ async def _connected(bootstrap: str) -> Crowd:
 
 
 def _create(bootstrap: str) -> None:
-    for created in AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept until it has the answer
+    for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         created.result(CREATE_S)
 
 
