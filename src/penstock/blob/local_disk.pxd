@@ -30,6 +30,7 @@ cdef class LocalDisk:
     cdef public object _open_guard
     cdef public object _writer
     cdef public object _readers
+    cdef public object _remover
     cdef public bint _can_ask_at_hand
     cdef public WritePace _pace
     cdef public object _syncs

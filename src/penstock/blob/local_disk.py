@@ -1,5 +1,6 @@
-"""A local directory as a Disk: one thread writes and syncs, a few read. Small writes are done on the event loop while the disk is
-quick, with a sync if it is the only disk there is; for one that may be of several writers the loop waits 2 ms at most.
+"""A local directory as a Disk: one thread writes and syncs, one deletes, a few read. Small writes are done on the event loop
+while the disk is quick, with a sync if it is the only disk there is; for one that may be of several writers the loop waits 2 ms
+at most.
 
 Every call has a deadline (see disk_threads). A directory or file that is deleted, moved or unmounted while it is open makes
 writes and `check` fail: bytes in a file without a name would be gone with the process. Writes go out in pieces of at most 1 MiB,
@@ -102,6 +103,7 @@ class LocalDisk:
         self._open_guard = threading.Lock()
         self._writer = writer
         self._readers = DiskThreads(f"penstock-read-{path.name}", READ_THREADS, timeout_s)
+        self._remover = DiskThreads(f"penstock-delete-{path.name}", 1, timeout_s)
         self._can_ask_at_hand = hasattr(os, "RWF_NOWAIT")  # until a file system says no
         self._pace = WritePace(slow_max=MEMORY_SLOW_MAX)
         # One of several disks must delay no other, however slow it becomes.
@@ -224,7 +226,10 @@ class LocalDisk:
         return await self._readers.submit(partial(self._read, name, offset, length))
 
     async def delete(self, name: str) -> None:
-        await self._writer.submit(lambda: self._unlink(name))
+        # To delete a chunk takes tens of milliseconds, for which writes to others do not wait. A file that is still written to is
+        # left to the thread that writes: a write that hangs must not make it anew.
+        threads = self._writer if name in self._tails else self._remover
+        await threads.submit(lambda: self._unlink(name))
 
     async def space(self) -> DiskSpace:
         def look() -> DiskSpace:
@@ -245,6 +250,7 @@ class LocalDisk:
     async def close(self) -> None:
         try:
             await self._writer.submit(lambda: None)
+            await self._remover.submit(lambda: None)
         except OSError as error:
             # A write that hangs may still arrive: until the process has ended, no other may take the directory.
             log.error("%s is left locked: %s", self._path, error.strerror)
@@ -252,6 +258,7 @@ class LocalDisk:
             fcntl.flock(self._lock.fd, fcntl.LOCK_UN)
         self._writer.stop()
         self._readers.stop()
+        self._remover.stop()
         if self._syncs is not None:
             self._syncs.stop()
         self._tails.clear()

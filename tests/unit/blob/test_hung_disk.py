@@ -127,6 +127,46 @@ def test_reads_that_hang_fail_in_time_and_writes_go_on(tmp_path: Path, monkeypat
     asyncio.run(run())
 
 
+def test_a_deletion_that_hangs_fails_in_time_and_no_write_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        disk = await _open(tmp_path, durable=False, timeout_s=TIMEOUT_S)
+        disk.reserve("old", 0)
+        await _store(disk, "old", b"one")
+        await _store(disk, "new", b"two")
+        hang = Hang(monkeypatch, "unlink")
+        deletion = asyncio.ensure_future(disk.delete("old"))
+        await asyncio.sleep(0)
+        disk.append("new", [b"three"])
+        assert disk.flush_at_once("new")
+        await _store(disk, "new", b"four")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(deletion, 20)
+        hang.released.set()
+        await _come_back(disk._remover)
+        assert set(await disk.files()) == {"new"}
+        await disk.close()
+
+    asyncio.run(run())
+
+
+def test_a_file_is_deleted_only_after_a_write_to_it_that_hung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        disk = await _open(tmp_path, timeout_s=TIMEOUT_S)
+        await _store(disk, "other", b"data")
+        hang = Hang(monkeypatch, "open")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_store(disk, "a", b"one"), 20)
+        with pytest.raises(TimeoutError):
+            await disk.delete("a")  # it would be made after this
+        hang.released.set()
+        await _come_back(disk._writer)
+        await disk.delete("a")
+        assert set(await disk.files()) == {"other"}
+        await disk.close()
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_an_unexpected_error_while_writing_fails_the_write_and_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, durable: bool
