@@ -1,7 +1,8 @@
 """Synchronous producers against one worker and against two, in turns in one run.
 
 The producers take processor time as well, from the same cores. So beside the rates stands what a message costs the workers and
-the producers, and `cores busy`: with two workers there is no more to be had when all cores are.
+the producers, and `cores busy`: with two workers there is no more to be had when all cores are. The last rows give each worker a
+part of a core, which leaves room for all of them on a small machine: they tell how workers scale where there are enough cores.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from typing import NamedTuple
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.core_shares import core_shares, descendants
 from bench.kafka_peer.raw_load import Crowd, leaders
 from bench.kafka_peer.wires import KafkaProduce
 from bench.measure import Row, Setting, limit_row, quartiles
@@ -34,6 +36,7 @@ WINDOW_S = 2.0
 CREATE_S = 60.0
 STOP_S = 60.0
 GOAL = 1.5  # on two cores, which the load generator shares with the workers
+SHARE = 0.4  # of a core, for a worker
 
 
 class Side(NamedTuple):
@@ -58,24 +61,37 @@ class Window(NamedTuple):
 
 async def rows(setting: Setting) -> list[Row]:
     """1 KiB messages, each producer waiting for its acknowledgement, on connections to the leaders of their partitions."""
-    return [row for durability in ("os", "fsync") for row in await _compared(setting, durability)]
+    found = [row for durability in ("os", "fsync") for row in await _compared(setting, durability)]
+    try:
+        for durability in ("os", "fsync"):
+            found += await _compared(setting, durability, share=SHARE)
+    except OSError as error:
+        print(f"workers with {SHARE} of a core each were not measured: {error}", file=sys.stderr)
+    return found
 
 
-async def _compared(setting: Setting, durability: str) -> list[Row]:
+async def _compared(setting: Setting, durability: str, *, share: float | None = None) -> list[Row]:
     windows: dict[int, list[Window]] = {1: [], 2: []}
-    directory = setting.directory(f"workers-{durability}")
-    with _node(directory, 1, durability) as (pid, one), _node(directory, 2, durability) as (pid_of_two, two):
-        sides = {1: Side(pid, await _connected(one)), 2: Side(pid_of_two, await _connected(two))}
+    directory = setting.directory(f"workers-{durability}-{share}")
+    with ExitStack() as stack:
+        sides: dict[int, Side] = {}
+        for workers in windows:
+            pid, bootstrap = stack.enter_context(_node(directory, workers, durability))
+            if share is not None:
+                stack.enter_context(core_shares(f"bench-{os.getpid()}-{workers}", descendants(pid), share))
+            crowd = await _connected(bootstrap)
+            stack.callback(crowd.close)
+            sides[workers] = Side(pid, crowd)
         for number in range(setting.rounds(15) + 1):
             for workers in (1, 2) if number % 2 else (2, 1):
                 window = await _measure(sides[workers])
                 if number:
                     windows[workers].append(window)
-        for side in sides.values():
-            side.crowd.close()
     pairs = list(zip(windows[1], windows[2], strict=True))
     ratios = [several.rate / alone.rate for alone, several in pairs]
     name = f"{PRODUCERS} synchronous producers, 2 workers over 1, {durability}"
+    if share is not None:
+        name += f", {share} of a core for each worker"
     ours, beside = (f"{workers} worker{'s' * (workers > 1)} {_told(windows[workers])}" for workers in (2, 1))
     costs = [several.workers_s / alone.workers_s for alone, several in pairs]
     return [
