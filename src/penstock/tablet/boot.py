@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from penstock.blob import COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, BlobId, GetResult, Status, TabletStorage
-from penstock.core.errors import CorruptionError, UnavailableError
+from penstock.core.errors import CorruptionError, FencedError, UnavailableError
 from penstock.tablet.key_index import KeyIndex, refs_of
 from penstock.tablet.log_format import Append, LogEntry, Place, SnapshotMark, decode_entry, decode_page
 
@@ -44,13 +44,26 @@ class BootState:
     losses: list[str] = field(default_factory=list)
 
 
-async def read_state(storage: TabletStorage) -> BootState:
-    """The state that the log and the newest snapshot give. DamagedTabletError if any of it is lost."""
+async def read_state(storage: TabletStorage, generation: int, *, give_up: bool = False) -> BootState:
+    """The state that the log and the newest snapshot give to a generation that has blocked the older ones. DamagedTabletError if
+    any of it is lost, unless that is to be given up; FencedError if a newer generation runs, which may have deleted what is not
+    there."""
     state = await salvage_state(storage)
     if state.losses:
+        await check_owner(storage, generation)
+    if state.losses and not give_up:
         more = f"; and {len(state.losses) - LOSSES_TOLD} more" if len(state.losses) > LOSSES_TOLD else ""
         raise DamagedTabletError(f"tablet {storage.info.tablet} is damaged: {'; '.join(state.losses[:LOSSES_TOLD])}{more}")
     return state
+
+
+async def check_owner(storage: TabletStorage, generation: int) -> None:
+    """Raises FencedError if a newer generation runs: it may have deleted what this one still refers to."""
+    discovery = await storage.discover(limit=0)
+    if discovery.status not in (Status.OK, Status.NODATA):
+        raise UnavailableError(f"whether a newer generation runs cannot be told: {discovery.status.value}: {discovery.reason}")
+    if discovery.blocked_generation >= generation:
+        raise FencedError(f"generation {generation} cannot read what a newer one has deleted")
 
 
 async def salvage_state(storage: TabletStorage) -> BootState:

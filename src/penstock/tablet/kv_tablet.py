@@ -116,7 +116,7 @@ class KvTablet:
         confirmations = storage.confirmations
         started_at = 0.0 if confirmations is None else confirmations.now()
         _check(await storage.block(generation, 1 + random.getrandbits(63)), "the older generations cannot be blocked")
-        state = BootState() if first is not None else await (salvage_state if give_up else read_state)(storage)
+        state = BootState() if first is not None else await read_state(storage, generation, give_up=give_up)
         if give_up and state.losses and keys_of is not None:
             state.index.load(keys_of(state.index, state.appends))
             state.index.count_references()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from penstock.blob import FilePiece, Status, TabletStorage
-from penstock.core.errors import CorruptionError, FencedError, InvalidRequestError, UnavailableError
+from penstock.core.errors import CorruptionError, InvalidRequestError, UnavailableError
+from penstock.tablet.boot import check_owner
 from penstock.tablet.commands import READ_BYTES_MAX, KeyInfo, RangeResult, Read, ReadRange, ReadResult
 from penstock.tablet.key_index import BlobRef, Chain, KeyIndex, Piece, Value, value_size
 
@@ -87,23 +88,13 @@ class ValueReader:
             assert len(result.data) == piece.length, "the storage returns the range that was asked for"
             return result.data
         if result.status is Status.NODATA and piece.blob in self._index.references:
-            await self._check_owner()
+            await check_owner(self._storage, self._generation)
             raise CorruptionError(f"{piece.blob} is referred to and not there")
         if result.status is Status.NODATA:
             raise UnavailableError(f"{piece.blob} was deleted while it was read; read again")
         if result.damaged:
             raise CorruptionError(f"{piece.blob} is damaged, and there is no sound copy of it: {result.reason}")
         raise UnavailableError(f"{piece.blob} cannot be read: {result.status.value}: {result.reason}")
-
-    async def _check_owner(self) -> None:
-        """FencedError if a newer generation runs: it may have deleted what this one still refers to."""
-        discovery = await self._storage.discover(limit=0)
-        if discovery.status not in (Status.OK, Status.NODATA):
-            raise UnavailableError(
-                f"whether a newer generation runs cannot be told: {discovery.status.value}: {discovery.reason}"
-            )
-        if discovery.blocked_generation >= self._generation:
-            raise FencedError(f"generation {self._generation} cannot read what a newer one has deleted")
 
 
 def _cut(value: Chain, offset: int, length: int) -> list[Piece]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
-from penstock.blob import BlobId, GetResult, Reply, Status
+from penstock.blob import BlobId, BlobStorage, GetResult, Reply, Status, TabletInfo
 from penstock.blob import RangeResult as ListedRange
 from penstock.core.errors import ConfigError, CorruptionError, FencedError, UnavailableError
 from penstock.tablet import Command, Concat, DeleteRange, KvTablet, RangeResult, ReadRange, Request, Write
@@ -60,6 +61,23 @@ async def _put_raw(node: SimNode, generation: int, step: int, raw: bytes) -> Non
     assert link is not None
     reply = await link.put_replica(proxy.group.generation, blob.pack_part(1), raw)
     assert reply.status is Status.OK, reply
+
+
+class _SlowStorage(HookedStorage):
+    """A storage whose second read of several blobs waits until it is released."""
+
+    def __init__(self, storage: BlobStorage, info: TabletInfo) -> None:
+        super().__init__(storage, info)
+        self.second_read = asyncio.Event()
+        self.released = asyncio.Event()
+        self._reads = 0
+
+    async def get_many(self, blobs: Sequence[BlobId]) -> list[GetResult]:
+        self._reads += 1
+        if self._reads == 2:
+            self.second_read.set()
+            await self.released.wait()
+        return await super().get_many(blobs)
 
 
 def test_a_new_tablet_is_empty_and_a_second_generation_finds_what_the_first_wrote() -> None:
@@ -219,6 +237,30 @@ def test_of_two_starts_of_one_generation_one_lives() -> None:
         await _do(alive[0], Write(b"a", b"1"))
         await alive[0].stop()
         assert await _state(await node.kv(4)) == {b"a": b"1"}
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("with_snapshot", [False, True], ids=["log entries", "snapshot pages"])
+@pytest.mark.parametrize("give_up", [False, True])
+def test_a_start_that_is_overtaken_while_it_reads_is_fenced_and_calls_nothing_damaged(with_snapshot: bool, give_up: bool) -> None:
+    async def scenario(node: SimNode) -> None:
+        first = await node.kv(1)
+        for step in range(20):
+            await _do(first, Write(b"%d" % step, content(step + 1)))
+        if with_snapshot:
+            await first.take_snapshot()
+        slow = _SlowStorage(node.storage, node.tablet().info)
+        overtaken = asyncio.ensure_future(KvTablet.boot(slow, 2, random=Random(1), options=BY_HAND, give_up=give_up))
+        await slow.second_read.wait()
+        newest = await node.kv(3)
+        await _do(newest, Write(b"more", b""))
+        await newest.take_snapshot()
+        await newest.collect_garbage()
+        slow.released.set()
+        with pytest.raises(FencedError):
+            await overtaken
+        assert len(await _state(newest)) == 21
 
     on_node(scenario)
 
