@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 
 import grpc
 import pytest
@@ -123,5 +123,118 @@ def test_calls_above_the_limit_are_refused_and_others_go_on() -> None:
                 assert await call(b"again") == b"again"
         finally:
             await server.stop(1.0)
+
+    asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def kept_server() -> AsyncIterator[GrpcServer]:
+    """A server whose handlers may be replaced, with the first of them."""
+    server = GrpcServer(host="127.0.0.1", port=0, tls=None, options={}, calls_max=10, methods=["/test.Echo/Say"])
+    server.is_kept = True
+    try:
+        await start_saying(server, b"first")
+        yield server
+    finally:
+        await server.close()
+        await server.stop(0.0)
+
+
+async def start_saying(server: GrpcServer, answer: bytes) -> None:
+    """Answer every call with this."""
+
+    async def say(_: bytes, context: object) -> bytes:
+        return answer
+
+    await start_with(server, say)
+
+
+async def start_with(server: GrpcServer, say: Callable[[bytes, object], Awaitable[bytes]]) -> None:
+    """Serve calls by this."""
+    server.add_registered_method_handlers("test.Echo", {"Say": grpc.unary_unary_rpc_method_handler(say)})
+    await server.start()
+
+
+needs_kept_server = pytest.mark.skipif(not CAN_MATCH_BYTES, reason="with this grpcio a server ends with its handlers")
+
+
+@needs_kept_server
+def test_a_call_between_two_sets_of_handlers_waits_and_its_connection_is_kept() -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(30), kept_server() as server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            call = channel.unary_unary("/test.Echo/Say")
+            assert await call(b"") == b"first"
+            await server.stop(1.0)
+            between = asyncio.ensure_future(call(b""))
+            await asyncio.sleep(0.1)
+            assert not between.done()
+            assert channel.get_state() is grpc.ChannelConnectivity.READY
+            await start_saying(server, b"second")
+            assert await between == b"second"
+
+    asyncio.run(scenario())
+
+
+@needs_kept_server
+def test_a_call_that_has_begun_is_finished_by_the_handlers_it_began_with() -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(30), kept_server() as server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            begun, release = asyncio.Event(), asyncio.Event()
+
+            async def wait(_: bytes, context: object) -> bytes:
+                begun.set()
+                await release.wait()
+                return b"slow"
+
+            await server.stop(1.0)
+            await start_with(server, wait)
+            call = channel.unary_unary("/test.Echo/Say")
+            slow = asyncio.ensure_future(call(b""))
+            await begun.wait()
+            stopping = asyncio.create_task(server.stop(20.0))
+            await asyncio.sleep(0.1)
+            assert not stopping.done()
+            release.set()
+            await stopping
+            assert await slow == b"slow"
+
+    asyncio.run(scenario())
+
+
+@needs_kept_server
+def test_a_call_that_does_not_end_in_time_is_ended_and_the_port_serves_on() -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(30), kept_server() as server, grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            begun = asyncio.Event()
+
+            async def hang(_: bytes, context: object) -> bytes:
+                begun.set()
+                await asyncio.Event().wait()
+                return b""
+
+            await server.stop(1.0)
+            await start_with(server, hang)
+            call = channel.unary_unary("/test.Echo/Say")
+            hanging = asyncio.ensure_future(call(b""))
+            await begun.wait()
+            await server.stop(0.1)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await hanging
+            await start_saying(server, b"next")
+            assert await call(b"", wait_for_ready=True) == b"next"
+
+    asyncio.run(scenario())
+
+
+@needs_kept_server
+def test_a_closed_server_listens_until_its_handlers_end() -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(30), kept_server() as server:
+            await server.close()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+                assert await channel.unary_unary("/test.Echo/Say")(b"") == b"first"
+            await server.stop(1.0)
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", server.port)
 
     asyncio.run(scenario())

@@ -21,6 +21,7 @@ for _file in descriptor_pb2.FileDescriptorSet.FromString(
 ).file:
     _pool.Add(_file)
 
+SERVICES: Final = tuple(_pool.FindServiceByName(f"{PACKAGE}.{_name}") for _name in ("IngressService", "EgressService"))
 Timestamp: Any = timestamp_pb2.Timestamp
 
 

@@ -20,11 +20,11 @@ from penstock.gateway.kafka import ClusterView, KafkaGateway
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
-from penstock.server.http_port import HttpPort
 from penstock.server.kafka_listeners import KafkaListeners
 from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.listener_checks import ListenerChecks
 from penstock.server.metrics import Observatory, Sources
+from penstock.server.node_ports import NodePorts
 from penstock.server.pipelines import DeploymentKeeper
 from penstock.server.schema_registry import listen_schemas, mount_registry
 from penstock.server.security import peer_token, security_of, tls_context
@@ -50,8 +50,8 @@ class BrokerHost:
         mount_console: MountConsole | None = None,
         *,
         view: ClusterView | None = None,
-        http_port: HttpPort | None = None,
-        release_http: Callable[[], Awaitable[None]] | None = None,
+        ports: NodePorts | None = None,
+        release: Callable[[str], Awaitable[None]] | None = None,
         cluster: ClusterAdministration | None = None,
         forward_secret: bytes | None = None,
     ) -> None:
@@ -65,8 +65,9 @@ class BrokerHost:
         self._group = 0
         self._mount_console = mount_console
         self.view = view  # of the other nodes for Kafka clients; None: there are none
-        self._http_port = http_port  # None: this host has its own; otherwise it outlives it
-        self._release_http = release_http  # called when the port of the HTTP listener is needed
+        self._has_own_ports = ports is None  # otherwise they outlive this host
+        self._ports = ports or NodePorts(config)
+        self._release = release  # called with the name of a listener when its port is needed
         self._cluster = cluster  # None: there are no other nodes
         self._forward_secret = forward_secret
         self._http: HttpListener | None = None
@@ -99,20 +100,20 @@ class BrokerHost:
             await on_started()
             # It starts last and stops just before the broker, so that monitoring can watch the node drain.
             self.closing.push_async_callback(self._stop_http)
+            if self._has_own_ports:
+                self.closing.push_async_callback(self._ports.close)
             await self._listen_kafka(broker)
             await self._listen_ydb(broker, random)
             await self._listen_yt(broker, registry, tls, random)
-            streams = await listen_streams(config, broker, self.closing, random)
-            for name, port in streams.ports.items():
-                self.listeners[name] = Listener(config.host, port)
-            for gateway in streams.gateways:
-                self.observatory.watch("stream", gateway)
+            streams = await self._listen_streams(broker, random)
             if is_alone and (schemas := await listen_schemas(config, registry, lambda: broker, broker.clock, self.closing)):
                 self.listeners["schema_registry"] = schemas
             self._deployments = deployments = self._make_deployments(broker, random)
-            await self._listen_http(storage, broker, registry, streams.engine, tls)
+            await self._listen_http(storage, broker, registry, streams, tls)
             self.closing.push_async_callback(deployments.stop)
             deployments.start()
+            if self._has_own_ports:
+                await self._ports.close()  # together with the listeners, which are the last ones
         except BaseException:
             await self._close()
             raise
@@ -165,8 +166,7 @@ class BrokerHost:
         gateway = YtGateway(
             broker,
             cluster_name=config.cluster_name,
-            host=config.host,
-            port=config.yt_port,
+            port=self._ports.http("yt_port"),
             advertised_host=advertised_host(config),
             peers=config.peer_clusters,
             peer_token=peer_token(config),
@@ -174,7 +174,9 @@ class BrokerHost:
             drain_timeout_s=config.drain_timeout_s,
             random=random,
             registry=registry,
+            forward_secret=self._forward_secret,
         )
+        await self._take_port("yt")
         try:
             await gateway.start()
         except OSError as error:
@@ -187,24 +189,19 @@ class BrokerHost:
         config = self.config
         if config.ydb_port is None:
             return
-        try:
-            # Only those who want it need what it is made with.
-            from penstock.gateway.ydb import YdbGateway
-        except ModuleNotFoundError as error:
-            raise BadSettingError(
-                f"ydb_port is set, but {error.name} is not installed; run: pip install 'penstock[ydb]', or set ydb_port to none"
-            ) from error
-        tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
+        server = self._ports.ydb()
+        from penstock.gateway.ydb import YdbGateway
+
         gateway = YdbGateway(
             broker,
+            server=server,
             node_id=self.layout.node_id,
-            host=config.host,
-            port=config.ydb_port,
             advertised_host=advertised_host(config),
             drain_timeout_s=config.drain_timeout_s,
             random=random,
-            tls=tls,
+            has_tls=config.tls_cert is not None,
         )
+        await self._take_port("ydb")
         try:
             await gateway.start()
         except OSError as error:
@@ -213,6 +210,18 @@ class BrokerHost:
         self.listeners["ydb"] = Listener(config.host, gateway.port)
         self._ydb_readers_of = gateway.readers_of
         self.observatory.watch("ydb", gateway)
+
+    async def _listen_streams(self, broker: Broker, random: Random) -> StreamEngine | None:
+        for name in ("stream", "stream_http"):
+            await self._take_port(name)
+        streams = await listen_streams(
+            self.config, broker, self._ports, self.closing, random=random, forward_secret=self._forward_secret
+        )
+        for name, port in streams.ports.items():
+            self.listeners[name] = Listener(self.config.host, port)
+        for gateway in streams.gateways:
+            self.observatory.watch("stream", gateway)
+        return streams.engine
 
     async def _listen_http(
         self,
@@ -233,10 +242,7 @@ class BrokerHost:
         from penstock.server.metrics.routes import add_routes
 
         context = self._node_context(storage, broker, registry, streams)
-        port = self._http_port
-        if port is None:
-            port = HttpPort(config.host, config.http_port)
-            self.closing.callback(port.close)
+        port = self._ports.http("http_port")
         listener = HttpListener(
             context,
             port=port,
@@ -248,8 +254,7 @@ class BrokerHost:
             ),
             tls=tls,
         )
-        if self._release_http is not None:
-            await self._release_http()
+        await self._take_port("http")
         try:
             await listener.start()
         except OSError as error:
@@ -303,6 +308,10 @@ class BrokerHost:
             readers_of=self._ydb_readers_of,
         )
 
+    async def _take_port(self, name: str) -> None:
+        if self._release is not None:
+            await self._release(name)
+
     async def _stop_http(self) -> None:
         if self._http is not None:
             await self._http.stop()
@@ -317,6 +326,7 @@ def listener_modules(config: NodeConfig) -> list[str]:
         "penstock.server.metrics.routes": config.http_port,
         "penstock.gateway.yt": config.yt_port,
         "penstock.gateway.ydb": config.ydb_port,
+        "penstock.gateway.stream": config.stream_http_port if config.stream_port is None else config.stream_port,
         "penstock.gateway.schema_registry": config.http_port or config.schema_registry_port,
     }
     return [module for module, port in needed.items() if port is not None]

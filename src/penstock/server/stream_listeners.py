@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from penstock.broker import Broker
 from penstock.broker.streams import StreamEngine, StreamOptions, Streams
 from penstock.server.config import NodeConfig
-from penstock.server.errors import BadSettingError, ListenError
+from penstock.server.errors import BadSettingError
+from penstock.server.listener import cannot_listen
+from penstock.server.node_ports import NodePorts
 from penstock.server.security import tls_context
 
 if TYPE_CHECKING:
@@ -38,7 +40,15 @@ class StreamListeners(NamedTuple):
     gateways: list[_Gateway]
 
 
-async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitStack, random: Random) -> StreamListeners:
+async def listen_streams(
+    config: NodeConfig,
+    broker: Broker,
+    ports: NodePorts,
+    closing: AsyncExitStack,
+    *,
+    random: Random,
+    forward_secret: bytes | None,
+) -> StreamListeners:
     """Start streams and the configured listeners."""
     wanted = [name for name in ("stream_port", "stream_http_port") if getattr(config, name) is not None]
     if not wanted:
@@ -55,27 +65,24 @@ async def listen_streams(config: NodeConfig, broker: Broker, closing: AsyncExitS
     streams = await _open_engine(config, broker, random)
     closing.push_async_callback(streams.stop)
     admission = Admission(streams, broker, inline_bytes_max=config.stream_inline_bytes)
-    ports: dict[str, int] = {}
+    listening: dict[str, int] = {}
     started: list[_Gateway] = []
     if config.stream_port is not None:
-        tls = None if config.tls_cert is None or config.tls_key is None else (config.tls_cert, config.tls_key)
-        gateway = StreamGateway(
-            admission, host=config.host, port=config.stream_port, drain_timeout_s=config.drain_timeout_s, tls=tls
-        )
-        ports["stream"] = await _listen("stream_port", gateway, config.host, closing)
+        gateway = StreamGateway(admission, server=ports.stream(), drain_timeout_s=config.drain_timeout_s)
+        listening["stream"] = await _listen("stream_port", gateway, config.host, closing)
         started.append(gateway)
     if config.stream_http_port is not None:
         http = StreamHttp(
             admission,
-            host=config.host,
-            port=config.stream_http_port,
+            port=ports.http("stream_http_port"),
             advertised_host=config.advertised_host,
             drain_timeout_s=config.drain_timeout_s,
             tls=tls_context(config),
+            forward_secret=forward_secret,
         )
-        ports["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
+        listening["stream_http"] = await _listen("stream_http_port", http, config.host, closing)
         started.append(http)
-    return StreamListeners(streams, ports, started)
+    return StreamListeners(streams, listening, started)
 
 
 async def _open_engine(config: NodeConfig, broker: Broker, random: Random) -> StreamEngine:
@@ -103,9 +110,6 @@ async def _listen(key: str, gateway: _Gateway, host: str, closing: AsyncExitStac
     try:
         await gateway.start()
     except OSError as error:
-        option = "--" + key.replace("_", "-")
-        raise ListenError(
-            f"cannot listen on {host}:{gateway.port}: {error}; choose another --host or {option} (0 picks a free one)"
-        ) from error
+        raise cannot_listen(key, host, gateway.port, error) from error
     closing.push_async_callback(gateway.stop)
     return gateway.port

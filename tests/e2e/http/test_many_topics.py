@@ -16,10 +16,10 @@ import pytest
 from penstock.blob import BlobStorage, Erasure, GroupConfig
 from penstock.broker import Broker, BrokerOptions, Position, Topic, TopicPartition
 from penstock.core.clock import SystemClock
+from penstock.gateway.http_port import HttpPort
 from penstock.queue import Partition
 from penstock.server import NodeConfig
 from penstock.server.http import Figures, HttpListener, NodeContext
-from penstock.server.http_port import HttpPort
 from penstock.server.metrics import Observatory
 from penstock.server.pipelines import DeploymentKeeper
 

@@ -1,7 +1,7 @@
 """The stream gateway: subjects over gRPC and HTTP (seed 004). It needs the extra `stream`, so import it only to start it."""
 
 from penstock.gateway.stream.admission import Admission
-from penstock.gateway.stream.gateway import StreamGateway
+from penstock.gateway.stream.gateway import StreamGateway, stream_server
 from penstock.gateway.stream.http import StreamHttp
 
-__all__ = ["Admission", "StreamGateway", "StreamHttp"]
+__all__ = ["Admission", "StreamGateway", "StreamHttp", "stream_server"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from penstock import minitoolstream as protos
 from penstock.core.errors import InvalidRequestError, PenstockError
@@ -27,17 +27,27 @@ _OPTIONS: Final = {
     "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
     "grpc.max_send_message_length": MESSAGE_BYTES_MAX,
 }
-SERVICES: Final = (f"{protos.PACKAGE}.IngressService", f"{protos.PACKAGE}.EgressService")
+SERVICES: Final = tuple(service.full_name for service in protos.SERVICES)
+
+
+def stream_server(host: str, port: int, tls: tuple[Path, Path] | None) -> GrpcServer:
+    """A server for clients of streams. `port` 0 picks a free one."""
+    services = (*protos.SERVICES, *_services_of(health_pb2), *_services_of(reflection_pb2))
+    methods = [f"/{service.full_name}/{method.name}" for service in services for method in service.methods]
+    return GrpcServer(host=host, port=port, tls=tls, options=_OPTIONS, calls_max=CALLS_MAX, methods=methods)
+
+
+def _services_of(module: Any) -> Iterable[Any]:
+    services: dict[str, Any] = module.DESCRIPTOR.services_by_name
+    return services.values()
 
 
 class StreamGateway:
-    """Serves streams over gRPC between `start` and `stop`."""
+    """Serves streams over gRPC with a server, between `start` and `stop`."""
 
-    def __init__(
-        self, admission: Admission, *, host: str, port: int, drain_timeout_s: float, tls: tuple[Path, Path] | None = None
-    ) -> None:
+    def __init__(self, admission: Admission, *, server: GrpcServer, drain_timeout_s: float) -> None:
         self._admission = admission
-        self._server = GrpcServer(host=host, port=port, tls=tls, options=_OPTIONS, calls_max=CALLS_MAX)
+        self._server = server
         self._drain_timeout_s = drain_timeout_s
         self.probe = admission.probe
         self._health: Any = None

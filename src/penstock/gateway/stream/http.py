@@ -27,8 +27,10 @@ from penstock.broker.streams import Content, ReadMessages, StreamMessage
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import InvalidRequestError, PenstockError, UnavailableError
 from penstock.core.trace_context import TRACEPARENT, current_trace
+from penstock.gateway.forwarded_client import seen_through
 from penstock.gateway.http_bodies import BodyLimits, IncomingBodies
 from penstock.gateway.http_guard import HttpGuard, add_data_headers, own_hosts
+from penstock.gateway.http_port import HttpPort
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.stream.admission import CLIENT_HEADER, Admission
 from penstock.gateway.stream.caller import StreamCaller
@@ -61,23 +63,28 @@ class StreamHttp:
         self,
         admission: Admission,
         *,
-        host: str,
-        port: int,
+        port: HttpPort,
         advertised_host: str | None = None,
         drain_timeout_s: float,
         tls: SSLContext | None = None,
+        forward_secret: bytes | None = None,
         body_limits: BodyLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._admission = admission
-        self._host = host
-        self.port = port
+        self._port = port
+        self._forward_secret = forward_secret  # of other nodes, which forward requests
         self._drain_timeout_s = drain_timeout_s
         self._tls = tls
         self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
-        self._guard = HttpGuard(own_hosts(host, advertised_host))
+        self._guard = HttpGuard(own_hosts(port.host, advertised_host))
         self._runner: web.AppRunner | None = None
         self.probe = admission.probe
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port.port
 
     @property
     def connections(self) -> int:
@@ -87,7 +94,8 @@ class StreamHttp:
 
     async def start(self) -> None:
         """Listen. OSError if the address is not free."""
-        app = web.Application(client_max_size=0, middlewares=[self._measure, _answer_errors, self._guard.middleware()])
+        middlewares = [seen_through(self._forward_secret), self._measure, _answer_errors, self._guard.middleware()]
+        app = web.Application(client_max_size=0, middlewares=middlewares)
         app.on_response_prepare.append(add_data_headers)
         app.add_routes(
             [
@@ -102,8 +110,7 @@ class StreamHttp:
         )
         self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=self._drain_timeout_s)
         await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls).start()
-        self.port = self._runner.addresses[0][1]
+        await self._port.serve(self._runner, self._tls)
 
     async def stop(self) -> None:
         """Take no more requests, end those of followers, and finish the others."""

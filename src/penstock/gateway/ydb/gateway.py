@@ -26,6 +26,7 @@ from penstock.gateway.ydb.query_sessions import QuerySessions
 from penstock.gateway.ydb.read_stream import ReadStream
 from penstock.gateway.ydb.readers import Readers
 from penstock.gateway.ydb.sign_in import Caller, SignIn
+from penstock.gateway.ydb.standby import DISCOVERY_SERVICE, Endpoint, listed
 from penstock.gateway.ydb.statuses import StatusError, decode_message, issues_of, status_of
 from penstock.gateway.ydb.stream import Stream, serve_stream
 from penstock.gateway.ydb.write_speed import WriteSpeed
@@ -47,6 +48,9 @@ _OPTIONS: Final = {
 TICKET: Final = "x-ydb-auth-ticket"
 DATABASE: Final = "x-ydb-database"
 
+TOPIC_SERVICE: Final = "Ydb.Topic.V1.TopicService"
+AUTH_SERVICE: Final = "Ydb.Auth.V1.AuthService"
+
 Unary = Callable[[Broker, Call, Any], Awaitable[Any]]
 
 _TOPIC_CALLS: Final[dict[str, Unary]] = {
@@ -59,30 +63,41 @@ _TOPIC_CALLS: Final[dict[str, Unary]] = {
     "DescribePartition": describe.describe_partition,
     "DescribeConsumer": describe.describe_consumer,
 }
+_METHODS: Final = {
+    TOPIC_SERVICE: (*_TOPIC_CALLS, "StreamWrite", "StreamRead"),
+    DISCOVERY_SERVICE: ("ListEndpoints", "WhoAmI"),
+    AUTH_SERVICE: ("Login",),
+    query_service.NAME: query_service.METHODS,
+}
+
+
+def ydb_server(host: str, port: int, tls: tuple[Path, Path] | None) -> GrpcServer:
+    """A server for YDB's clients. `port` 0 picks a free one."""
+    methods = [f"/{service}/{name}" for service, names in _METHODS.items() for name in names]
+    return GrpcServer(host=host, port=port, tls=tls, options=_OPTIONS, calls_max=CALLS_MAX, methods=methods)
 
 
 class YdbGateway:
-    """Serves YDB's clients on one address. `port` 0 picks a free one; clients are told the advertised host."""
+    """Serves YDB's clients with a server; they are told the advertised host."""
 
     def __init__(
         self,
         broker: Broker,
         *,
+        server: GrpcServer,
         node_id: int,
-        host: str,
-        port: int,
         advertised_host: str,
         drain_timeout_s: float,
         random: Random,
-        tls: tuple[Path, Path] | None = None,
+        has_tls: bool,
     ) -> None:
         self._broker = broker
         self._node_id = node_id
-        self._server = GrpcServer(host=host, port=port, tls=tls, options=_OPTIONS, calls_max=CALLS_MAX)
+        self._server = server
         self._advertised_host = advertised_host
         self._drain_timeout_s = drain_timeout_s
         self._random = random
-        self._tls = tls
+        self._has_tls = has_tls
         self._writers = Writers(WriteSpeed(broker.clock))
         self._readers = Readers(broker)
         self._sign_in = SignIn(broker)
@@ -133,13 +148,13 @@ class YdbGateway:
         calls["StreamRead"] = self._streaming(topic.StreamReadMessage, self._read_stream)
         queries = query_service.QueryService(self._transactions, self._call, self._node_id, self.probe, self._bodies)
         return {
-            "Ydb.Topic.V1.TopicService": calls,
-            "Ydb.Discovery.V1.DiscoveryService": {
+            TOPIC_SERVICE: calls,
+            DISCOVERY_SERVICE: {
                 "ListEndpoints": self._unary("ListEndpoints", discovery, self._list_endpoints),
                 "WhoAmI": self._unary("WhoAmI", discovery, self._who_am_i),
             },
             query_service.NAME: queries.handlers(),
-            "Ydb.Auth.V1.AuthService": {"Login": self._unary("Login", auth, self._login, is_open=True)},
+            AUTH_SERVICE: {"Login": self._unary("Login", auth, self._login, is_open=True)},
         }
 
     def _unary(self, name: str, protos: Any, handler: Unary, *, is_open: bool = False) -> Any:
@@ -211,16 +226,7 @@ class YdbGateway:
         await ReadStream(stream, self._broker, self._readers, self._sign_in, self._random).serve()
 
     async def _list_endpoints(self, broker: Broker, call: Call, request: Any) -> Any:
-        result = discovery.ListEndpointsResult(self_location="penstock")
-        result.endpoints.add(
-            address=self._advertised_host,
-            port=self._server.port,
-            ssl=self._tls is not None,
-            node_id=self._node_id,
-            location="penstock",
-            service=["topic_service"],
-        )
-        return result
+        return listed(Endpoint(self._node_id, self._advertised_host, self._server.port, self._has_tls))
 
     async def _who_am_i(self, broker: Broker, call: Call, request: Any) -> Any:
         return discovery.WhoAmIResult(user=call.caller.user)

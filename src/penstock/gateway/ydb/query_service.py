@@ -21,6 +21,15 @@ from penstock.gateway.ydb.statuses import decode_message, issues_of, status_of, 
 log = logging.getLogger(__name__)
 
 NAME: Final = "Ydb.Query.V1.QueryService"
+METHODS: Final = (
+    "CreateSession",
+    "DeleteSession",
+    "BeginTransaction",
+    "CommitTransaction",
+    "RollbackTransaction",
+    "AttachSession",
+    "ExecuteQuery",
+)
 Admit = Callable[[Any], object]
 """Raises unless the caller is authenticated."""
 

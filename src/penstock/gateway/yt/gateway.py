@@ -9,6 +9,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from http import HTTPStatus
 from random import Random
 from ssl import SSLContext
 from typing import Any
@@ -22,8 +23,10 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.probe import FAILED, RequestProbe
 from penstock.core.trace_context import TRACEPARENT
+from penstock.gateway.forwarded_client import seen_through
 from penstock.gateway.http_bodies import BodiesFullError, BodyLimits, IncomingBodies, MemoryBudget, SlowBodyError
 from penstock.gateway.http_guard import ForeignRequestError, Handler, HttpGuard, add_data_headers, check_content_type, own_hosts
+from penstock.gateway.http_port import HttpPort
 from penstock.gateway.measured_request import MeasuredRequest, status_outcome
 from penstock.gateway.yt import (
     cypress_commands,
@@ -37,7 +40,7 @@ from penstock.gateway.yt import (
 )
 from penstock.gateway.yt.call import Call, Command, Reply
 from penstock.gateway.yt.cluster import Cluster
-from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, NOT_AUTHORIZED, YtError, as_yt_error, error_headers
+from penstock.gateway.yt.errors import AUTHENTICATION, GENERIC, NOT_AUTHORIZED, UNAVAILABLE, YtError, as_yt_error, error_headers
 from penstock.gateway.yt.formats import text_yson, write_value
 from penstock.gateway.yt.peers import PEER_HEADER, Peers
 from penstock.gateway.yt.permissions import BadTokenError, Tokens
@@ -95,15 +98,14 @@ OUTCOME = "penstock.outcome"  # of a response whose status does not show it
 
 
 class YtGateway:
-    """Serves YT's clients on one address; `port` 0 picks a free one."""
+    """Serves YT's clients on a port."""
 
     def __init__(
         self,
         broker: Broker,
         *,
         cluster_name: str,
-        host: str,
-        port: int,
+        port: HttpPort,
         advertised_host: str | None = None,
         peers: Mapping[str, str] | None = None,
         peer_token: str | None = None,
@@ -113,10 +115,11 @@ class YtGateway:
         clock: Clock | None = None,
         random: Random,
         registry: SchemaRegistry | None = None,
+        forward_secret: bytes | None = None,
     ) -> None:
-        self._host = host
-        self.port = port
-        self._advertised_host = advertised_host or host
+        self._port = port
+        self._forward_secret = forward_secret  # of other nodes, which forward requests
+        self._advertised_host = advertised_host or port.host
         self._drain_timeout_s = drain_timeout_s
         self._tls = tls
         self._peers = Peers(peers or {}, peer_token)
@@ -124,12 +127,17 @@ class YtGateway:
         self._heavy = asyncio.Semaphore(HEAVY_AT_ONCE)
         self._bodies = IncomingBodies(body_limits or BodyLimits(), clock or SystemClock())
         self._budget = MemoryBudget(UNPACKED_BYTES_MAX)
-        self._guard = HttpGuard(own_hosts(host, advertised_host))
+        self._guard = HttpGuard(own_hosts(port.host, advertised_host))
         self._tokens = Tokens(broker)
         self._runner: web.AppRunner | None = None
         self.probe = RequestProbe()
         self._clock = clock or SystemClock()
         self._responses: ResponseKeeper | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._port.port
 
     @property
     def connections(self) -> int:
@@ -141,7 +149,7 @@ class YtGateway:
         """Listen. OSError if the address is not free."""
         self._responses = ResponseKeeper(await self._cluster.broker.system_tablet(RESPONSES_TABLET), self._clock)
         await producer_sessions.recover_sessions(self._cluster.broker)
-        app = web.Application(client_max_size=0, middlewares=[self._check_origin])
+        app = web.Application(client_max_size=0, middlewares=[seen_through(self._forward_secret), self._check_origin])
         app.on_response_prepare.append(add_data_headers)
         app.add_routes(
             [
@@ -163,9 +171,7 @@ class YtGateway:
             shutdown_timeout=self._drain_timeout_s,
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, ssl_context=self._tls)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        await self._port.serve(self._runner, self._tls)
         self._cluster.broker.queue_agent.remotes.clusters = self._peers
 
     async def stop(self) -> None:
@@ -301,12 +307,21 @@ class YtGateway:
     def _error_response(self, name: str, cause: PenstockError, status: int = 400) -> web.Response:
         error = as_yt_error(cause)
         log.debug("command %s: %s", name, error)
-        return web.Response(
-            status=status,
-            body=json.dumps(error.to_yson()).encode(),
-            headers=error_headers(error),
-            content_type="application/json",
-        )
+        return _error_response(error, status)
+
+
+def unavailable(message: str) -> web.Response:
+    """The answer of a listener that cannot serve any command now; clients try again."""
+    return _error_response(YtError(UNAVAILABLE, message), HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def _error_response(error: YtError, status: int) -> web.Response:
+    return web.Response(
+        status=status,
+        body=json.dumps(error.to_yson()).encode(),
+        headers=error_headers(error),
+        content_type="application/json",
+    )
 
 
 def _headers(reply: Reply) -> dict[str, str]:

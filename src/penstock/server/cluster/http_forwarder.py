@@ -16,7 +16,9 @@ from penstock.server.cluster.known_nodes import ServingNode
 from penstock.server.config import NodeConfig
 
 CONNECT_S: Final = 3.0
-CONNECTIONS_MAX: Final = 100
+POOL_S: Final = 10.0  # to wait for a connection while all are in use
+CONNECTIONS_MAX: Final = 1000  # each answer that goes on and on, such as a tail, has one
+HEADER_BYTES_MAX: Final = 256 << 10  # YT's parameters are in headers
 # What concerns one connection alone, and what was checked here already.
 _OWN_HEADERS: Final = frozenset(
     {
@@ -37,12 +39,19 @@ _OWN_HEADERS: Final = frozenset(
 
 
 class HttpForwarder:
-    """Carries requests to whichever node serves at that time."""
+    """Carries requests to whichever node serves at that time. `refuse` makes an answer with 503 of the reason why none does."""
 
-    def __init__(self, serving: Callable[[], ServingNode], secret: bytes, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        serving: Callable[[], ServingNode],
+        secret: bytes,
+        tls: ssl.SSLContext | None,
+        refuse: Callable[[str], web.Response],
+    ) -> None:
         self._serving = serving
         self._secret = secret
         self._tls = tls
+        self._refuse = refuse
         self._session: ClientSession | None = None
 
     async def close(self) -> None:
@@ -56,7 +65,7 @@ class HttpForwarder:
         if (
             node.address is None or FORWARDED_HEADER in request.headers
         ):  # once is enough: that node may not know yet that it leads
-            return _unavailable(f"no node serves this now, {node.name} is starting or away; try again in a moment")
+            return self._refuse(f"no node serves this now, {node.name} is starting or away; try again in a moment")
         scheme = "http" if self._tls is None else "https"
         url = URL(f"{scheme}://{node.address}/{request.rel_url.raw_path_qs.removeprefix('/')}", encoded=True)
         headers = _passed_on(request.headers)
@@ -78,14 +87,16 @@ class HttpForwarder:
         except (ClientError, TimeoutError) as error:
             if response is not None:
                 raise ConnectionResetError(f"{node.name} has ended its answer early: {error}") from error
-            return _unavailable(f"{node.name} serves this, at {node.address}, and cannot be reached from here: {error}")
+            return self._refuse(f"{node.name} serves this, at {node.address}, and cannot be reached from here: {error}")
         return response
 
     def _open_session(self) -> ClientSession:
         if self._session is None:
             self._session = ClientSession(
                 connector=TCPConnector(limit=CONNECTIONS_MAX, ssl=True if self._tls is None else self._tls),
-                timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
+                timeout=ClientTimeout(total=None, connect=POOL_S, sock_connect=CONNECT_S),
+                max_line_size=HEADER_BYTES_MAX,
+                max_field_size=HEADER_BYTES_MAX,
                 cookie_jar=DummyCookieJar(),  # the session of one client must not be sent for another
                 auto_decompress=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
@@ -109,6 +120,7 @@ def _passed_on(headers: Mapping[str, str]) -> CIMultiDict[str]:
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in _OWN_HEADERS)
 
 
-def _unavailable(message: str) -> web.Response:
+def console_refusal(message: str) -> web.Response:
+    """The admin API's answer that no node serves a request now."""
     error = {"code": "standby", "message": message}
     return web.json_response({"error": error}, status=503, headers={"Retry-After": "1"})

@@ -30,17 +30,25 @@ class KnownNode(NamedTuple):
 
 
 class ServingNode(NamedTuple):
-    """The node that serves a request, and where its HTTP listener is; None if it has none, or is not known."""
+    """The node that serves a request, and where its listener is; None if it has none, or is not known."""
 
     name: str
     address: str | None
+    node_id: int | None = None
+
+    @property
+    def refusal(self) -> str:
+        """Why another node does not serve the request, and what to do."""
+        if self.address is None:
+            return f"no node serves this now, {self.name} is starting or away; try again in a moment"
+        return f"this node does not lead; {self.name} does, ask it at {self.address}"
 
 
-def serving_node(coordination: Coordination, node_id: int | None, own_id: int) -> ServingNode:
-    """Another node that serves HTTP requests for this one."""
+def serving_node(coordination: Coordination, node_id: int | None, own_id: int, listener: str = "http") -> ServingNode:
+    """Another node that serves the requests of a listener for this one."""
     addresses = (member.addresses for member in coordination.members() if member.node_id == node_id)
-    address = None if node_id == own_id else next((known.get("http") for known in addresses), None)
-    return ServingNode("the leader" if node_id is None else f"node {node_id}", address)
+    address = None if node_id == own_id else next((known.get(listener) for known in addresses), None)
+    return ServingNode("the leader" if node_id is None else f"node {node_id}", address, node_id)
 
 
 def known_nodes(coordination: Coordination) -> list[KnownNode]:

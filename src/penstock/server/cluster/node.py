@@ -51,27 +51,28 @@ from penstock.server.cluster.feature_level import (
     raise_level,
 )
 from penstock.server.cluster.groups import ClusterGroups, group_ids, system_group
-from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
 from penstock.server.cluster.joining import check_members
-from penstock.server.cluster.known_nodes import serving_node
+from penstock.server.cluster.known_nodes import ServingNode, serving_node
 from penstock.server.cluster.leaving import hand_over
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.cluster.role import STANDBY, BrokerRole
+from penstock.server.cluster.standby_listeners import HttpListener, StandbyListeners
 from penstock.server.cluster.troubles import cluster_troubles
 from penstock.server.config import NodeConfig
 from penstock.server.disk_marks import NodeLayout
 from penstock.server.errors import BadSettingError
-from penstock.server.http_port import HttpPort
 from penstock.server.listener import Listener, advertised_host, cannot_listen, check_ports
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.alerts import ClusterTrouble
+from penstock.server.node_ports import NodePorts
 from penstock.server.schema_registry import mount_standby_registry
 from penstock.server.security import tls_context
 from penstock.server.tracing import start_tracing
 
 if TYPE_CHECKING:
-    from penstock.server.cluster.standby_http import StandbyHttp
+    from penstock.gateway.http_port import HttpPort
+    from penstock.server.cluster.http_forwarder import HttpForwarder
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +98,7 @@ class ClusterNode:
         self._kept_mark: ClusterMark | None = None
         self._has_left = False
         self._record: MemberRecord  # since it has joined
-        self._http: StandbyHttp | None = None
-        self._http_port = HttpPort(config.host, config.http_port or 0)
+        self._ports = NodePorts(config)
         self._mount_console: MountConsole | None = None
 
     @classmethod
@@ -139,8 +139,10 @@ class ClusterNode:
 
     async def _stop_serving(self) -> None:
         """Stop the listeners for Kafka clients, then the broker: a node that stops does not follow in between."""
+        await self._ports.close()
         await self._member.stop_listening()
         await self._role.stop()
+        await self._close_standby()
 
     async def _leave(self) -> None:
         """Leave coordination, so that another node leads at once."""
@@ -246,9 +248,9 @@ class ClusterNode:
             on_standby=self._stand_by,
         )
         self._member = await self._new_member()
-        await self._stand_by()
-        self._closing.push_async_callback(self._close_http)
         await asyncio.to_thread(import_listeners, listener_modules(self.config))
+        await self._stand_by()
+        self._closing.push_async_callback(self._close_standby)
         await check_members(self._record, await coordination.read_members())
         await self._peers.check_accepted()
         await coordination.register(self._record)
@@ -287,6 +289,7 @@ class ClusterNode:
             behind=self._groups.behind,
         )
         self._closing.push_async_callback(member.stop)
+        self._standby = StandbyListeners(self.config, self._ports, self._serving, self._secret, self._new_http)
         return member
 
     def _new_controller(self) -> GroupController:
@@ -388,8 +391,8 @@ class ClusterNode:
             self.layout,
             observatory,
             self._mount_console,
-            http_port=self._http_port,
-            release_http=self._release_http,
+            ports=self._ports,
+            release=self._standby.release,
             cluster=self._member.administration(self._placement_requests),
             forward_secret=self._secret,
         )
@@ -412,41 +415,34 @@ class ClusterNode:
     # A standby.
 
     async def _stand_by(self) -> None:
-        """Follow the node that leads, and listen for HTTP as a standby."""
-        config = self.config
+        """Follow the node that leads, and listen as a standby."""
         await self._member.follow(self._observatory)
-        if self._http is not None or config.http_port is None:
-            return
+        self.listeners.update(await self._standby.start())
+        if "http" in self.listeners:
+            self.config = replace(self.config, http_port=self.listeners["http"].port)
+
+    def _new_http(self, port: HttpPort, forwarder: HttpForwarder) -> HttpListener:
         from penstock.server.cluster.standby_http import StandbyHttp
 
-        serving = partial(serving_node, self._coordination, own_id=self.layout.node_id)
-        http = StandbyHttp(
-            self._http_port,
+        config = self.config
+        return StandbyHttp(
+            port,
             self._readiness,
-            HttpForwarder(lambda: serving(self._role.active_node), self._secret, client_tls(config)),
+            forwarder,
             advertised_host=advertised_host(config),
             broker=lambda: self._member.broker,
             observatory=self._observatory,
             mount=partial(mount_standby_registry, config=config, member=self._member, clock=self._clock),
             tls=tls_context(config),
         )
-        try:
-            await http.start()
-        except OSError as error:
-            raise cannot_listen("http_port", config.host, config.http_port, error) from error
-        self._http = http
-        self.config = replace(config, http_port=self._http_port.port)
-        self.listeners["http"] = Listener(config.host, self._http_port.port)
 
-    async def _release_http(self) -> None:
-        """Leave the port to the broker's listener."""
-        http, self._http = self._http, None
-        if http is not None:
-            await http.stop()
+    def _serving(self, listener: str) -> ServingNode:
+        """The node that serves the clients of a listener."""
+        return serving_node(self._coordination, self._role.active_node, self.layout.node_id, listener)
 
-    async def _close_http(self) -> None:
-        await self._release_http()
-        self._http_port.close()
+    async def _close_standby(self) -> None:
+        await self._standby.stop()
+        await self._ports.close()
 
     def _trouble(self) -> list[str]:
         """Why this node is not ready, as a standby."""

@@ -15,8 +15,8 @@ from aiohttp.typedefs import Handler
 from penstock.broker import Operation, PartitionBroker
 from penstock.core.errors import PenstockError
 from penstock.gateway.http_guard import HttpGuard, own_hosts
+from penstock.gateway.http_port import HttpPort
 from penstock.server.cluster.http_forwarder import HttpForwarder
-from penstock.server.http_port import HttpPort
 from penstock.server.metrics import Observatory
 from penstock.server.metrics.exposition import chosen_format, exposed
 from penstock.server.metrics.metric import Tier

@@ -12,11 +12,11 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from penstock.gateway.http_guard import own_hosts
+from penstock.gateway.http_port import HttpPort
 from penstock.server.http.api import api_resources
 from penstock.server.http.app import Mount, make_app
 from penstock.server.http.node_context import NodeContext
 from penstock.server.http.route import SHUTDOWN
-from penstock.server.http_port import HttpPort
 
 KEEP_ALIVE_S: Final = 30.0
 LINE_BYTES_MAX: Final = 32 << 10  # of the address, and of a header: a cursor and Last-Event-ID have their place there

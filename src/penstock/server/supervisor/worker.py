@@ -20,13 +20,13 @@ from penstock.blob import BlobStorage
 from penstock.broker import BrokerOptions, PartitionBroker, Topic
 from penstock.coordination import Coordination, MemberRecord, SocketStore
 from penstock.core.clock import SystemClock, boot_time
+from penstock.gateway.http_port import HttpPort
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 from penstock.server.broker_host import BrokerHost, MountConsole, broker_options
 from penstock.server.cluster.known_nodes import ServingNode, known_nodes, serving_node
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
 from penstock.server.data_directory import DataDirectory, node_secret
-from penstock.server.http_port import HttpPort
 from penstock.server.listener import Listener, advertised_host, cannot_listen
 from penstock.server.local_storage import open_storage, start_errors
 from penstock.server.metrics import Observatory
@@ -186,14 +186,14 @@ class WorkerNode:
         config = self.config
         if config.http_port is None:
             return
-        from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls
+        from penstock.server.cluster.http_forwarder import HttpForwarder, client_tls, console_refusal
         from penstock.server.cluster.standby_http import StandbyHttp
 
         port = HttpPort(config.host, config.http_port)
         http = StandbyHttp(
             port,
             self._readiness,
-            HttpForwarder(self._serving_node, self._secret, client_tls(config)),
+            HttpForwarder(self._serving_node, self._secret, client_tls(config), console_refusal),
             advertised_host=advertised_host(config),
             broker=lambda: member.broker,
             observatory=observatory,

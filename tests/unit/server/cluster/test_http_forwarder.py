@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import ClientSession, DummyCookieJar, web
 
-from penstock.server.cluster.http_forwarder import HttpForwarder
+from penstock.server.cluster.http_forwarder import HttpForwarder, console_refusal
 from penstock.server.cluster.known_nodes import ServingNode
 
 
@@ -23,7 +23,7 @@ def test_a_session_of_one_client_is_not_used_for_another() -> None:
         serving = web.Application()
         serving.router.add_route("*", "/{path:.*}", serve)
         address = f"localhost:{await _listen(serving)}"
-        forwarder = HttpForwarder(lambda: ServingNode("node 1", address), b"secret", None)
+        forwarder = HttpForwarder(lambda: ServingNode("node 1", address), b"secret", None, console_refusal)
         front = web.Application()
         front.router.add_route("*", "/{path:.*}", forwarder.forward)
         port = await _listen(front)

@@ -8,7 +8,7 @@ import socket
 import pytest
 from aiohttp import ClientSession, web
 
-from penstock.server.http_port import HttpPort
+from penstock.gateway.http_port import HttpPort
 
 
 async def started(port: HttpPort, answer: str) -> web.AppRunner:
