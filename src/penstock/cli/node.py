@@ -1,8 +1,9 @@
-"""`penstock node`: the nodes of a cluster, as etcd has them, and what is to become of their tablets."""
+"""`penstock node`: the nodes of a cluster, by etcd and its leader, and what is to become of their tablets."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.cli.command_parser import CommandParser
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.coordination import Coordination, MemberRecord, NodeRecord
 
 TIMEOUT_S: Final = 30.0
+STATES_S: Final = 5.0
 DRAIN_S: Final = 300.0
 
 
@@ -25,8 +27,8 @@ def parser() -> argparse.ArgumentParser:
     actions.add_parser(
         "list",
         help="list all nodes with their state, tablets, disks and addresses",
-        description="List all nodes with their state (leader, running or away; draining if they are to be emptied), how many "
-        "tablets they own, disks and addresses.",
+        description="List all nodes with their state (leader, running, leaving, unreached by the leader, or away; draining if "
+        "they are to be emptied), how many tablets they own, disks and addresses.",
         parents=[parent],
     )
     drain = actions.add_parser(
@@ -75,6 +77,7 @@ def run(argv: list[str]) -> int:
 
 async def _list(coordination: Coordination, _: argparse.Namespace, output: Output) -> None:
     await coordination.open()
+    states, trouble = await _ask_states(coordination)
     members = {member.node_id: member for member in coordination.members()}
     leader = coordination.leader
     counts = coordination.owners().counts()
@@ -83,6 +86,7 @@ async def _list(coordination: Coordination, _: argparse.Namespace, output: Outpu
             node_id,
             node,
             members.get(node_id),
+            state=states.get(node_id),
             is_leader=leader is not None and node_id == leader.record.node_id,
             tablets=counts.get(node_id, 0),
         )
@@ -110,15 +114,32 @@ async def _list(coordination: Coordination, _: argparse.Namespace, output: Outpu
             for node in nodes
         ],
     )
+    if trouble:
+        output.say(f"the states are those of etcd, where a lost node runs until its lease ends: {trouble}")
     if coordination.is_maintained:
         output.say("maintenance is on: no tablet moves by itself")
 
 
-def _described(node_id: int, node: NodeRecord, member: MemberRecord | None, *, is_leader: bool, tablets: int) -> dict[str, Any]:
+async def _ask_states(coordination: Coordination) -> tuple[dict[int, str], str]:
+    """The states of nodes as the leader sees them, which knows at once of one that is lost; or none, and why it does not tell."""
+    from penstock.server.cluster.known_nodes import NODE_STATES
+
+    if coordination.leader is None:
+        return {}, "no node leads"
+    try:
+        answer = await ask_leader(coordination, NODE_STATES, {}, STATES_S)
+    except CommandError as error:
+        return {}, str(error)
+    return {int(node_id): state for node_id, state in json.loads(answer).items()}, ""
+
+
+def _described(
+    node_id: int, node: NodeRecord, member: MemberRecord | None, *, state: str | None, is_leader: bool, tablets: int
+) -> dict[str, Any]:
     return {
         "node": node_id,
         "name": node.name,
-        "state": "away" if member is None else "leader" if is_leader else "running",
+        "state": state or ("away" if member is None else "leader" if is_leader else "running"),
         "draining": node.is_draining,
         "tablets": tablets,
         "rack": "" if member is None else member.rack,

@@ -111,3 +111,32 @@ def test_nodes_are_drained_and_stopped_and_tablets_moved_under_load(tmp_path: Pa
         writer.end()
         check_numbers(writer, cluster.bootstrap)
         check_purge(cluster)
+
+
+def test_a_node_that_is_killed_is_listed_as_not_reached_before_its_lease_ends(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        killed = cluster.active()
+        cluster.kill(killed)
+        others = sorted(f"n{number}" for number in cluster.nodes)
+
+        def states() -> dict[str, str]:
+            return {node["name"]: node["state"] for node in nodes(cluster).values()}
+
+        def is_known() -> bool:
+            return states()[f"n{killed}"] not in {"leader", "running"}
+
+        until("it runs still", is_known)
+        shown = states()
+        assert shown.pop(f"n{killed}") == "unreached"
+        assert sorted(shown) == others
+        assert sorted(shown.values()) == ["leader", "running"]
+
+
+def test_nodes_are_listed_though_no_leader_answers(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        for number in list(cluster.nodes):
+            cluster.kill(number)
+        code, printed, _ = cluster.run("node", "list")
+        assert code == 0
+        assert all(f"n{number}" in printed for number in (1, 2, 3))
+        assert "the states are those of etcd" in printed

@@ -14,11 +14,10 @@ from penstock.placement import (
     MOVE_TABLET,
     UNDRAIN_NODE,
     Answer,
-    NodeState,
     PlacedTablet,
     Placement,
 )
-from penstock.server.cluster.known_nodes import KnownNode, known_nodes
+from penstock.server.cluster.known_nodes import KnownNode, seen_nodes
 from penstock.server.cluster.remote_partitions import RemotePartitions
 from penstock.server.cluster.tablet_client import TabletClient
 from penstock.server.storage_report import GroupReport
@@ -64,15 +63,13 @@ class ClusterAdministration:
 
     def nodes(self) -> list[KnownNode]:
         """All nodes, with what the leader sees of them."""
-        placement, nodes = self._placement(), known_nodes(self._coordination)
-        return nodes if placement is None else [self._seen(node, placement) for node in nodes]
+        placement, nodes = self._placement(), seen_nodes(self._coordination, self._placement())
+        return nodes if placement is None else [self._with_loss(node, placement) for node in nodes]
 
-    def _seen(self, node: KnownNode, placement: Placement) -> KnownNode:
-        view = placement.nodes.get(node.node_id)
-        if node.state == "away":
-            lost_s = placement.away_s(node.node_id)
-            return node if lost_s is None else node._replace(since_ms=int((self._clock.wall() - lost_s) * 1000))
-        return node._replace(state="unreached") if view is not None and view.state is not NodeState.ALIVE else node
+    def _with_loss(self, node: KnownNode, placement: Placement) -> KnownNode:
+        """The node, with the time of its loss if it is away."""
+        lost_s = placement.away_s(node.node_id) if node.state == "away" else None
+        return node if lost_s is None else node._replace(since_ms=int((self._clock.wall() - lost_s) * 1000))
 
     def tablets(self) -> list[PlacedTablet]:
         """All tablets of topics, with their owners."""

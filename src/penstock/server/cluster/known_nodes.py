@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+import json
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, NamedTuple
 
 from penstock.coordination import Coordination, MemberRecord
+from penstock.placement import NodeState as PlacedState
+from penstock.placement import Placement
+
+NODE_STATES: Final = "node-states"
+"""The request of operators for the states of all nodes; the leader answers in JSON, by node id."""
 
 NodeState = Literal["leader", "running", "leaving", "unreached", "away"]
 
@@ -81,3 +88,27 @@ def known_nodes(coordination: Coordination) -> list[KnownNode]:
             )
         )
     return nodes
+
+
+def seen_nodes(coordination: Coordination, placement: Placement | None) -> list[KnownNode]:
+    """The nodes as the leader sees them: it knows at once of one that is lost, etcd when the lease of that ends."""
+    nodes = known_nodes(coordination)
+    return nodes if placement is None else [_seen(node, placement) for node in nodes]
+
+
+def _seen(node: KnownNode, placement: Placement) -> KnownNode:
+    view = placement.nodes.get(node.node_id)
+    is_unreached = node.is_running and view is not None and view.state is not PlacedState.ALIVE
+    return node._replace(state="unreached") if is_unreached else node
+
+
+class NodeStates:
+    """Tells operators the states of all nodes."""
+
+    def __init__(self, coordination: Coordination, placement: Callable[[], Placement | None]) -> None:
+        self._coordination = coordination
+        self._placement = placement
+
+    async def tell(self, _: Mapping[str, str]) -> str:
+        """The answer of the leader."""
+        return json.dumps({node.node_id: node.state for node in seen_nodes(self._coordination, self._placement())})

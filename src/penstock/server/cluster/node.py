@@ -52,7 +52,7 @@ from penstock.server.cluster.feature_level import (
 )
 from penstock.server.cluster.groups import ClusterGroups, group_ids, system_group
 from penstock.server.cluster.joining import check_members
-from penstock.server.cluster.known_nodes import ServingNode, serving_node
+from penstock.server.cluster.known_nodes import NODE_STATES, NodeStates, ServingNode, serving_node
 from penstock.server.cluster.leaving import hand_over
 from penstock.server.cluster.member import ClusterMember
 from penstock.server.cluster.peers import ADDRESS, Peers
@@ -297,6 +297,7 @@ class ClusterNode:
         controller = GroupController(self._coordination, self._groups, self._clock)
         self._placement_requests = PlacementRequests(self._coordination, lambda: self._member.placement).answers
         controller.answers.update(self._placement_requests)
+        controller.answers[NODE_STATES] = NodeStates(self._coordination, lambda: self._member.placement).tell
         controller.answers[RAISE_LEVEL] = partial(raise_level, self._coordination)
         return controller
 
