@@ -9,6 +9,7 @@ from random import Random
 from penstock.broker import Broker, Tablets
 from penstock.broker.table_feed import FollowedTable, TablePosition
 from penstock.coordination import Coordination, KeyChange
+from penstock.core.clock import Clock
 from penstock.gateway.kafka import KafkaGateway
 from penstock.interconnect import Interconnect, Link
 from penstock.server.cluster.forwarding import ForwardService, LeaderForwarder
@@ -32,6 +33,7 @@ class KafkaSide:
         in_step: InStep,
         behind: Callable[[], frozenset[int]],
         rack: str,
+        clock: Clock,
         random: Random,
     ) -> None:
         self._node_id = node_id
@@ -39,7 +41,7 @@ class KafkaSide:
         self._tablets = tablets
         self._in_step = in_step
         self._rack = rack
-        self._members = ReachableMembers(coordination, is_connected)
+        self._members = ReachableMembers(coordination, is_connected, clock.monotonic)
         self._serving = ServingTablets(
             node_id,
             interconnect,

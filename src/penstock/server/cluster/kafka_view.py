@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.blob import Configuration, Erasure
@@ -14,6 +14,9 @@ from penstock.server.cluster.serving_tablets import ServingTablets
 
 COPIES: Final = {Erasure.NONE: 1, Erasure.MIRROR_3: 3, Erasure.BLOCK_4_2: 3, Erasure.MIRROR_3_DC: 3}
 """How many replicas of Kafka's are as safe as a group of this kind: one more than it can lose at most."""
+
+DEPARTED_S: Final = 5.0
+"""For how long clients are told the address of a node that has left."""
 
 InStep = Callable[[int], frozenset[int]]
 """The nodes all of whose disks in a storage group are in step."""
@@ -29,12 +32,18 @@ class _Group(NamedTuple):
 
 class ReachableMembers:
     """The nodes that clients can be sent to, by id: those with a lease, and those that have lost it while this node is connected
-    to them. One that is cut off from etcd serves its partitions until the leader has them handed over."""
+    to them. One that is cut off from etcd serves its partitions until the leader has them handed over.
 
-    def __init__(self, coordination: Coordination, is_connected: Callable[[int], bool]) -> None:
+    `departed` are those that have left a moment ago. Clients are told their addresses for a while longer, though none listens:
+    librdkafka loses a partition for up to a second if its broker vanishes with the same answer that tells its next leader."""
+
+    def __init__(self, coordination: Coordination, is_connected: Callable[[int], bool], now: Callable[[], float]) -> None:
         self.records: dict[int, MemberRecord] = {}
+        self.departed: dict[int, MemberRecord] = {}
         self._coordination = coordination
         self._is_connected = is_connected
+        self._now = now
+        self._departed_at: dict[int, float] = {}
         self.update()
 
     def update(self) -> bool:
@@ -43,8 +52,16 @@ class ReachableMembers:
         for node_id, record in self.records.items():
             if node_id not in records and not record.is_leaving and self._is_connected(node_id):
                 records[node_id] = record
-        before, self.records = self.records, records
-        return records != before
+        before = self.records, self.departed
+        self.departed = self._find_departed(records)
+        self.records = records
+        return before != (records, self.departed)
+
+    def _find_departed(self, records: Mapping[int, MemberRecord]) -> dict[int, MemberRecord]:
+        now, known = self._now(), {**self.departed, **self.records}
+        gone = {node_id: record for node_id, record in known.items() if node_id not in records and record.is_leaving}
+        self._departed_at = {node_id: self._departed_at.get(node_id, now) for node_id in gone}
+        return {node_id: record for node_id, record in gone.items() if now - self._departed_at[node_id] < DEPARTED_S}
 
 
 class KafkaView:
@@ -76,6 +93,7 @@ class KafkaView:
         self._rack = rack
         self._move_tablet = move_tablet
         self._members: dict[int, MemberRecord] = {}
+        self._departed: dict[int, MemberRecord] = {}
         self._groups: dict[int, _Group] = {}
         self._disks_in_step: dict[int, frozenset[int]] = {}
         self.changed()
@@ -83,7 +101,7 @@ class KafkaView:
     def changed(self) -> None:
         """Members, owners, groups or tablets may be others by now."""
         self.version += 1
-        self._members = self._reachable.records
+        self._members, self._departed = self._reachable.records, self._reachable.departed
         self._groups.clear()
         for entry in self._coordination.groups().values():
             try:
@@ -122,7 +140,7 @@ class KafkaView:
     def others(self, listener: str) -> Sequence[BrokerAddress]:
         """See ClusterView."""
         addresses: list[BrokerAddress] = []
-        for member in self._members.values():
+        for member in (*self._members.values(), *self._departed.values()):
             address = member.addresses.get(listener)
             if member.node_id != self._node_id and address is not None:
                 host, _, port = address.rpartition(":")

@@ -124,6 +124,7 @@ class ClusterMember:
             in_step=in_step,
             behind=behind,
             rack=self._config.rack or "",
+            clock=self._clock,
             random=self._random,
         )
         side.start()

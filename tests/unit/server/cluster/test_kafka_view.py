@@ -9,7 +9,7 @@ import pytest
 
 from penstock.coordination import MemberRecord
 from penstock.gateway.kafka import NO_EPOCH, Leader
-from penstock.server.cluster.kafka_view import KafkaView, ReachableMembers
+from penstock.server.cluster.kafka_view import DEPARTED_S, KafkaView, ReachableMembers
 
 TABLET = 1000
 
@@ -24,7 +24,8 @@ class Cluster:
         coordination = cast(
             "Any", SimpleNamespace(members=lambda: list(self.leases.values()), groups=dict, owner_of=lambda _: 2, leader=None)
         )
-        self.members = ReachableMembers(coordination, self.connected.__contains__)
+        self.now = 100.0
+        self.members = ReachableMembers(coordination, self.connected.__contains__, lambda: self.now)
         serving = cast("Any", SimpleNamespace(elsewhere=self.serving, are_behind=lambda _: frozenset()))
         self.view = KafkaView(
             1, coordination, self.members, serving, default_group=0, in_step=lambda _: frozenset(), forwarder=None
@@ -61,12 +62,39 @@ def test_a_node_that_has_lost_its_lease_leads_its_partitions_for_as_long_as_it_i
     assert cluster.told() == ([], None)
 
 
-def test_a_node_that_leaves_is_told_no_more_once_its_lease_has_ended() -> None:
+def test_a_node_that_leaves_leads_nothing_once_its_lease_has_ended() -> None:
     cluster = Cluster()
     cluster.leases[2] = cluster.record(2, is_leaving=True)
     assert cluster.told() == ([2], Leader(2, 7))
     del cluster.leases[2]
+    assert cluster.told()[1] is None
+
+
+def test_the_address_of_a_node_that_has_left_is_told_for_a_while_longer() -> None:
+    cluster = Cluster()
+    cluster.leases[2] = cluster.record(2, is_leaving=True)
+    cluster.told()
+    del cluster.leases[2]
+    assert cluster.told() == ([2], None)
+    cluster.now += DEPARTED_S - 0.1
+    assert cluster.told() == ([2], None)
+    cluster.now += 0.1
+    assert cluster.members.update(), "clients are told of the change"
     assert cluster.told() == ([], None)
+    cluster.now += DEPARTED_S
+    assert not cluster.members.update()
+
+
+def test_a_node_that_has_left_and_is_back_is_told_once() -> None:
+    cluster = Cluster()
+    cluster.leases[2] = cluster.record(2, is_leaving=True)
+    cluster.told()
+    del cluster.leases[2]
+    assert cluster.told() == ([2], None)
+    cluster.leases[2] = cluster.record(2)
+    assert cluster.told() == ([2], Leader(2, 7))
+    cluster.now += DEPARTED_S
+    assert cluster.told() == ([2], Leader(2, 7))
 
 
 @pytest.mark.parametrize("lost", ["connection", "lease"])
