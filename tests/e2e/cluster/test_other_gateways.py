@@ -7,8 +7,11 @@ import signal
 import socket
 import threading
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,11 +42,12 @@ Ports = dict[int, dict[str, int]]
 
 
 @contextmanager
-def cluster_with_gateways(directory: Path) -> Iterator[tuple[RunningCluster, Ports]]:
-    """Three nodes with all gateways."""
+def cluster_with_gateways(directory: Path, *more: str) -> Iterator[tuple[RunningCluster, Ports]]:
+    """Three nodes with all gateways, and more options."""
     numbers = iter(free_ports(len(NODES) * len(LISTENERS)))
     ports = {node: {name: next(numbers) for name in LISTENERS} for node in NODES}
-    options = {node: [word for name, port in ports[node].items() for word in (f"--{name}-port", str(port))] for node in NODES}
+    named = {node: [word for name, port in ports[node].items() for word in (f"--{name}-port", str(port))] for node in NODES}
+    options = {node: [*words, *more] for node, words in named.items()}
     with running_cluster(directory, options=options) as cluster:
         until("not all listen", lambda: all(_accepts(port) for of_node in ports.values() for port in of_node.values()))
         yield cluster, ports
@@ -160,3 +164,17 @@ def test_a_leader_that_is_superseded_ends_its_streams_and_serves_on_as_a_followe
             with pytest.raises(grpc.RpcError, match="does, ask it at"):
                 client.last_sequence("none")
             assert set(states[states.index(READY) :]) == {READY}, "its connection is kept"
+
+
+def test_a_wrong_password_is_counted_for_the_client_not_for_the_node_that_forwards_it(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("open sesame")
+    secured = ("--sasl", "true", "--admin-password-file", str(tmp_path / "password"))
+    with cluster_with_gateways(tmp_path, *secured) as (cluster, ports):
+        leader = cluster.active()
+        follower = next(node for node in NODES if node != leader)
+        guess = {"Authorization": "Basic " + b64encode(b"admin:guess").decode()}
+        connection = HTTPConnection("127.0.0.1", ports[follower]["stream-http"], timeout=WAIT_S, source_address=("127.0.0.9", 0))
+        connection.request("GET", "/streams", headers=guess)
+        assert connection.getresponse().status == HTTPStatus.UNAUTHORIZED
+        connection.close()
+        until("it is not told", lambda: b"127.0.0.9: wrong password" in cluster.log(leader).read_bytes())
