@@ -227,7 +227,7 @@ class LocalDisk:
 
     async def delete(self, name: str) -> None:
         # To delete a chunk takes tens of milliseconds, for which writes to others do not wait. A file that is still written to is
-        # left to the thread that writes: a write that hangs must not make it anew.
+        # left to the thread that writes: a write that hangs must not make it again.
         threads = self._writer if name in self._tails else self._remover
         await threads.submit(lambda: self._unlink(name))
 
