@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 from penstock.blob.blob_id import ID_SIZE
 from penstock.blob.disk import Buffer
 from penstock.blob.vector import Content, Vector
-from penstock.core.checksum import crc32c
+from penstock.core.checksum import KEEP_LOCK, crc32c
 from penstock.kernels.log_bytes import record_start
 
 MAGIC = b"PENr"
@@ -85,7 +85,7 @@ def block_table(body: Content) -> bytes:
     if isinstance(body, Vector):
         return b"".join(map(_CRC.pack, body.checksums(BLOCK_SIZE)))
     view = memoryview(body)
-    return b"".join(_CRC.pack(crc32c(view[at : at + BLOCK_SIZE])) for at in range(0, len(view), BLOCK_SIZE))
+    return b"".join(_CRC.pack(crc32c(view[at : at + BLOCK_SIZE], 0, KEEP_LOCK)) for at in range(0, len(view), BLOCK_SIZE))
 
 
 def encode(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> tuple[Buffer, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.blob.disk import Buffer
-from penstock.core.checksum import crc32c
+from penstock.core.checksum import KEEP_LOCK, crc32c
 
 
 class Vector:
@@ -35,7 +35,7 @@ class Vector:
             begin = 0
             while begin < len(view):
                 part = view[begin : begin + block_size - filled]
-                checksum = crc32c(part, checksum)
+                checksum = crc32c(part, checksum, KEEP_LOCK)
                 begin += len(part)
                 filled += len(part)
                 if filled == block_size:
