@@ -12,8 +12,10 @@ import pytest
 
 from penstock.blob.link import DiskReply, PartsReply
 from penstock.blob.meta import BlockItem
+from penstock.blob.record import BLOCK_SIZE
 from penstock.blob.status import Status
-from penstock.blob.vdisk_calls import pack, pack_parts, pack_put, pack_put_all
+from penstock.blob.vdisk_calls import pack, pack_parts, pack_put, pack_put_all, pack_put_summed
+from penstock.blob.vector import SummedBuffer
 from penstock.interconnect.frames import HELLO, PING, REPLY
 from penstock.interconnect.hello import Hello, NodeIdentity, Role
 from penstock.interconnect.outbox import Outbox
@@ -42,6 +44,7 @@ def calls() -> bytes:
         *pack_parts(PartsReply(Status.OK, ((1, b"one"), (2, b"two")), "", False)),
         pack((3, BlockItem(bytes(8), 5, 77), None)),
         pack(DiskReply(Status.BLOCKED, "a newer one runs", False, False, (1, 2))),
+        *pack_put_summed(3, BLOB_ID, SummedBuffer(b"summed part", BLOCK_SIZE), from_reserve=False),
     ]
     return b"".join(found)
 

@@ -26,12 +26,13 @@ from penstock.blob.vdisk_calls import (
     pack,
     pack_put,
     pack_put_all,
+    pack_put_summed,
     unpack,
     unpack_parts,
     unpack_pull,
 )
 from penstock.blob.vdisk_service import BACKGROUND, FOREGROUND, destination_of
-from penstock.blob.vector import Content
+from penstock.blob.vector import Content, SummedBuffer
 from penstock.core.errors import CorruptionError
 from penstock.interconnect import CallStatus, Link, Parts, Reply
 
@@ -76,8 +77,13 @@ class InterconnectCarrier:
         tablets that start."""
         if from_reserve and len(body) <= BATCHED_BYTES_MAX:
             return await self._reserve_puts.ask(generation, (blob_id, body))
-        request = pack_put(generation, blob_id, body, from_reserve=from_reserve)
-        return _decoded(await self._call(Method.PUT, request, FOREGROUND, 0), partial(unpack, DISK_REPLY))
+        if isinstance(body, SummedBuffer):
+            request = pack_put_summed(generation, blob_id, body, from_reserve=from_reserve)
+            reply = await self._call(Method.PUT_SUMMED, request, FOREGROUND, 0, summed=True)
+        else:
+            request = pack_put(generation, blob_id, body, from_reserve=from_reserve)
+            reply = await self._call(Method.PUT, request, FOREGROUND, 0)
+        return _decoded(reply, partial(unpack, DISK_REPLY))
 
     async def put_all(
         self, generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool = False
@@ -190,9 +196,9 @@ class InterconnectCarrier:
             reply = await self._call(method, request, traffic, METADATA_BYTES_MAX)
         return _decoded(reply, decode)
 
-    def _call(self, method: Method, request: Parts, traffic: int, reply_bytes: int) -> Awaitable[Reply]:
+    def _call(self, method: Method, request: Parts, traffic: int, reply_bytes: int, *, summed: bool = False) -> Awaitable[Reply]:
         destination = self._destinations[traffic]
-        return self._link.call(method, destination, request, timeout_s=self._timeout_s, reply_bytes=reply_bytes)
+        return self._link.call(method, destination, request, timeout_s=self._timeout_s, reply_bytes=reply_bytes, summed=summed)
 
 
 def _one_each(replies: list[Answer], requests: Sequence[object]) -> list[Answer]:

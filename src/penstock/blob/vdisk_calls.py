@@ -3,6 +3,8 @@
 Calls that carry parts have a head of fixed form and then the bytes as they are (integers big-endian):
 
     PUT, PUT_REPLICA   generation 4 | from reserve 1 | blob id with part 25 | body
+    PUT_SUMMED         generation 4 | from reserve 1 | blob id with part 25 | size of the table 4 | table: crc32c of each 64 KiB
+                       of the body | crc32c of all this 4 | body; its frames have no checksum of the body
     PUT_ALL            generation 4 | from reserve 1 | count 4 | count times (blob id with part 25 | size 4) | bodies
     the reply to GET   size of the head 4 | head: status, (part, size) of each part, reason, damaged | parts
 
@@ -25,17 +27,21 @@ from penstock.blob.configuration import Configuration, ConfigurationReply
 from penstock.blob.disk import Buffer
 from penstock.blob.link import BlocksReply, ChannelsReply, CollectRequest, DiskReply, Page, PartsReply, PullReply, TabletReply
 from penstock.blob.meta import BlockItem, DiskState, HistoryItem, decode_items, encode_items
+from penstock.blob.record import BLOCK_SIZE, block_table, blocks_are_sound
 from penstock.blob.sisters import SisterMark
 from penstock.blob.status import Status
-from penstock.blob.vector import Content, Vector
+from penstock.blob.vector import Content, SummedBuffer, Vector
+from penstock.core.checksum import crc32c
 from penstock.core.errors import CorruptionError
 
 PARTS_MAX: Final = 100_000  # in one PUT_ALL
 
 _PUT: Final = Struct(">IB25s")
+_PUT_SUMMED: Final = Struct(">IB25sI")
 _PUT_ALL: Final = Struct(">IBI")
 _PART: Final = Struct(">25sI")
 _SIZE: Final = Struct(">I")
+_CRC: Final = Struct(">I")
 
 
 class Method(IntEnum):
@@ -56,6 +62,7 @@ class Method(IntEnum):
     BLOCKED_GENERATIONS = 15
     BLOCK_ALL = 16
     LOOK_UP_ALL = 17
+    PUT_SUMMED = 18
 
 
 class PutCall(NamedTuple):
@@ -64,7 +71,7 @@ class PutCall(NamedTuple):
     generation: int
     from_reserve: bool
     blob_id: bytes
-    body: Buffer
+    body: Content
 
 
 class PutAllCall(NamedTuple):
@@ -140,6 +147,29 @@ def unpack_put(raw: Buffer) -> PutCall:
     except struct.error as error:
         raise CorruptionError(f"a put of {len(raw)} bytes is too short") from error
     return PutCall(generation, bool(from_reserve), blob_id, memoryview(raw)[_PUT.size :])
+
+
+def pack_put_summed(generation: int, blob_id: bytes, body: SummedBuffer, *, from_reserve: bool) -> list[Buffer]:
+    """The request of PUT_SUMMED."""
+    table = block_table(body)
+    head = _PUT_SUMMED.pack(generation, from_reserve, blob_id, len(table)) + table
+    return [head + _CRC.pack(crc32c(head)), *body.buffers]
+
+
+def unpack_put_summed(raw: Buffer) -> PutCall:
+    """See `pack_put_summed`. Raises CorruptionError also for bytes that are not those of the table."""
+    view = memoryview(raw)
+    try:
+        generation, from_reserve, blob_id, size = _PUT_SUMMED.unpack_from(view)
+        end = _PUT_SUMMED.size + size
+        (crc,) = _CRC.unpack_from(view, end)
+    except struct.error as error:
+        raise CorruptionError(f"a put of {len(raw)} bytes is too short") from error
+    table, body = view[_PUT_SUMMED.size : end], view[end + _CRC.size :]
+    if crc32c(view[:end]) != crc or not blocks_are_sound(table, body):
+        raise CorruptionError(f"the checksums of a put of {len(raw)} bytes are wrong: it was damaged on its way")
+    checksums = [checksum for (checksum,) in _CRC.iter_unpack(table)]
+    return PutCall(generation, bool(from_reserve), blob_id, SummedBuffer(body, BLOCK_SIZE, checksums))
 
 
 def pack_put_all(generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool) -> list[Buffer]:

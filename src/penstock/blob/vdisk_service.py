@@ -16,7 +16,9 @@ from penstock.blob.vdisk_calls import (
     unpack,
     unpack_put,
     unpack_put_all,
+    unpack_put_summed,
 )
+from penstock.blob.vector import contiguous
 from penstock.core.errors import UnavailableError
 from penstock.interconnect import Handler, Parts, ServedCall, Service
 
@@ -42,6 +44,7 @@ class VDiskService:
         self._destinations = [destination_of(group_id, order, traffic) for traffic in (FOREGROUND, BACKGROUND)]
         handlers: dict[int, Handler] = {
             Method.PUT: self._put,
+            Method.PUT_SUMMED: self._put_summed,
             Method.PUT_ALL: self._put_all,
             Method.PUT_REPLICA: self._put_replica,
             Method.GET: self._get,
@@ -76,13 +79,17 @@ class VDiskService:
         generation, from_reserve, blob_id, body = unpack_put(call.body or b"")
         return (pack(await self._vdisk.put(generation, blob_id, body, from_reserve=from_reserve)),)
 
+    async def _put_summed(self, call: ServedCall) -> Parts:
+        generation, from_reserve, blob_id, body = unpack_put_summed(call.body or b"")
+        return (pack(await self._vdisk.put(generation, blob_id, body, from_reserve=from_reserve)),)
+
     async def _put_all(self, call: ServedCall) -> Parts:
         generation, from_reserve, parts = unpack_put_all(call.body or b"")
         return (pack(await self._vdisk.put_all(generation, parts, from_reserve=from_reserve)),)
 
     async def _put_replica(self, call: ServedCall) -> Parts:
         generation, _, blob_id, body = unpack_put(call.body or b"")
-        return (pack(await self._vdisk.put_replica(generation, blob_id, body)),)
+        return (pack(await self._vdisk.put_replica(generation, blob_id, contiguous(body))),)
 
     async def _get(self, call: ServedCall) -> Parts:
         generation, blob_id, offset, length = unpack(REQUESTS[Method.GET], call.body or b"")

@@ -45,10 +45,32 @@ class Vector:
             yield checksum
 
 
+class SummedBuffer(Vector):
+    """A buffer and the checksums of its blocks of `block_size` bytes, which are computed once if they are not given. They stay
+    with the bytes from the node that puts them to the record on each disk, so that damage on the way is noticed."""
+
+    __slots__ = ("_block_size", "_checksums")
+
+    def __init__(self, buffer: Buffer, block_size: int, checksums: Sequence[int] | None = None) -> None:
+        super().__init__((buffer,))
+        self._block_size = block_size
+        self._checksums = checksums
+
+    def checksums(self, block_size: int) -> Iterator[int]:
+        """See Vector."""
+        if block_size != self._block_size:
+            return super().checksums(block_size)
+        if self._checksums is None:
+            self._checksums = list(super().checksums(block_size))
+        return iter(self._checksums)
+
+
 Content = Buffer | Vector
 """What a blob is made of."""
 
 
 def contiguous(content: Content) -> Buffer:
     """The bytes as one buffer, copied only if they are in several."""
-    return b"".join(content.buffers) if isinstance(content, Vector) else content
+    if not isinstance(content, Vector):
+        return content
+    return content.buffers[0] if len(content.buffers) == 1 else b"".join(content.buffers)

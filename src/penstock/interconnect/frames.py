@@ -6,7 +6,8 @@ A frame is a header of 44 bytes and a body; all numbers are little-endian.
      | crc32c | length | kind | flags | code | call | destination | total | timeout_ms | sent_ms | reply_bytes | body ...
      | 4      | 4      | 1    | 1     | 2    | 8    | 8           | 4     | 4          | 4       | 4           | length
 
-    crc32c       of the 40 bytes that follow it and of the body; 0, and not looked at, where TLS protects the connection
+    crc32c       of the 40 bytes that follow it and of the body, unless that is SUMMED; 0, and not looked at, where TLS protects
+                 the connection
     length       of the body in this frame, 128 KiB at most
     kind         1 HELLO    dialer and acceptor, once each, first on every connection; its body is drawn in `hello.py`
                  2 REFUSED  acceptor, in place of its hello: `code` says why, the body is a text; then it closes the connection
@@ -17,6 +18,7 @@ A frame is a header of 44 bytes and a body; all numbers are little-endian.
                  7 PING     dialer: sent back at once as a PONG with the same `call`
                  8 PONG     acceptor
     flags        bit 0, MORE: more pieces of this body follow
+                 bit 1, SUMMED: the body has checksums of its own, which its destination compares
     code         CALL: the method; REPLY: the status; REFUSED: the reason; otherwise 0
     call         chosen by the dialer, never used twice on a connection
     destination  CALL: what is called within the node, for example a VDisk; otherwise 0
@@ -53,6 +55,7 @@ CANCEL: Final = 6
 PING: Final = 7
 PONG: Final = 8
 MORE: Final = 1
+SUMMED: Final = 2
 ALL_KINDS: Final = frozenset(range(HELLO, PONG + 1))
 
 HEADER_BYTES: Final = 44
@@ -103,8 +106,9 @@ def pack_header(
     if not checked:
         return b"\0\0\0\0" + numbers
     crc = crc32c(numbers)
-    for part in body:
-        crc = crc32c(part, crc)
+    if not flags & SUMMED:
+        for part in body:
+            crc = crc32c(part, crc)
     return _CRC.pack(crc) + numbers
 
 
@@ -149,6 +153,7 @@ class FrameReader:
         "_scratch",
         "_start",
         "_view",
+        "_was_large",
     )
 
     def __init__(
@@ -171,6 +176,7 @@ class FrameReader:
         self._bodies: dict[int, _Body] = {}
         self._direct: _DirectPiece | None = None
         self._scratch = bytearray(0)
+        self._was_large = False  # whether the last frame was received into its body
 
     def enlarge(self, body_bytes_max: int, expected: frozenset[int], capacity: int = BUFFER_BYTES) -> None:
         """Accept larger bodies and other kinds of frames from now on, into a larger buffer; what was received stays."""
@@ -190,9 +196,9 @@ class FrameReader:
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
-            # Most likely a piece of a body comes next. With its header alone in the buffer it is received straight into the body;
-            # what came with the header would be copied, which is half of every piece.
-            return self._view[:HEADER_BYTES] if self._bodies else self._view
+            # Most likely a large piece comes next. With its header alone in the buffer it is received straight into the body;
+            # what came with the header would be copied.
+            return self._view[:HEADER_BYTES] if self._bodies or self._was_large else self._view
         if start and len(self._view) - end < HEADER_BYTES + DIRECT_BYTES_MIN:
             held = bytes(self._view[start:end])
             self._view[: end - start] = held
@@ -209,6 +215,7 @@ class FrameReader:
                 self._direct = None
                 self._finish_direct(direct, found)
             return found
+        self._was_large = False
         end = self._end = self._end + count
         at = self._start
         view = self._view
@@ -225,7 +232,7 @@ class FrameReader:
                     self._start_direct(frame, flags, length, total, crc=crc, at=at)
                     return found
                 break
-            if self._checked and crc32c(view[at + CRC_BYTES : stop]) != crc:
+            if self._checked and crc32c(view[at + CRC_BYTES : at + HEADER_BYTES if flags & SUMMED else stop]) != crc:
                 raise ProtocolError(f"the checksum of a frame of {length} bytes is wrong: it was damaged on its way")
             data = view[at + HEADER_BYTES : stop]
             at = stop
@@ -275,6 +282,8 @@ class FrameReader:
         if frame.kind != PIECE and not flags & MORE and total != length:
             raise ProtocolError(f"a body of {total} bytes ended after {length}")
         begun = crc32c(self._view[at + CRC_BYTES : at + HEADER_BYTES]) if self._checked else 0
+        if self._checked and flags & SUMMED and begun != crc:
+            raise ProtocolError(f"the checksum of the header of a frame of {length} bytes is wrong: it was damaged on its way")
         body = self._body_of(frame, total)
         if body is not None:
             view = self._fill(body, length)
@@ -288,9 +297,10 @@ class FrameReader:
         self._start = self._end = 0
 
     def _finish_direct(self, direct: _DirectPiece, found: list[Frame]) -> None:
-        if self._checked and crc32c(direct.view, direct.crc_begun) != direct.crc:
+        if self._checked and not direct.flags & SUMMED and crc32c(direct.view, direct.crc_begun) != direct.crc:
             raise ProtocolError(f"the checksum of a frame of {len(direct.view)} bytes is wrong: it was damaged on its way")
         self._scratch = bytearray(0)
+        self._was_large = True
         if direct.body is not None:
             self._finish(direct.body, direct.flags, found)
 

@@ -21,7 +21,7 @@ from penstock.interconnect.backoff import Backoff
 from penstock.interconnect.connection import Connection
 from penstock.interconnect.deadlines import DeadlineTimer
 from penstock.interconnect.errors import PeerRefusedError
-from penstock.interconnect.frames import CANCEL, PING, REPLY, Frame
+from penstock.interconnect.frames import CANCEL, PING, REPLY, SUMMED, Frame
 from penstock.interconnect.hello import Admission, Hello, Peer, Role
 from penstock.interconnect.network import Network
 from penstock.interconnect.options import InterconnectOptions
@@ -146,11 +146,11 @@ class Link:
         self._break("this node closed the link")
 
     def call(
-        self, method: int, destination: int, parts: Parts, *, timeout_s: float, reply_bytes: int = 0
+        self, method: int, destination: int, parts: Parts, *, timeout_s: float, reply_bytes: int = 0, summed: bool = False
     ) -> asyncio.Future[Reply]:
         """Call a method of a destination. The future has a reply within `timeout_s`, whatever happens, and never an exception.
         `reply_bytes` is how much the reply may bring if that is more than 128 KiB; it counts for the window of the destination,
-        as the body does."""
+        as the body does. `summed` says that the body has checksums of its own, which the method compares: it gets no others."""
         connection = self._calls
         if connection is None:
             return self._failed(CallStatus.UNREACHABLE, self._why_down)
@@ -190,6 +190,7 @@ class Link:
             timeout_ms=timeout_ms,
             sent_ms=int(now * 1000) % CLOCK_WRAP,
             reply_bytes=reply_bytes,
+            flags=SUMMED if summed else 0,
         )
         if len(pending) == 1:
             connection.flush()  # nothing to share the write with, most likely

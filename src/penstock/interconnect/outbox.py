@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from penstock.interconnect.frames import CALL, HEADER_BYTES, MORE, PIECE, PIECE_BYTES_MAX, pack_header
 from penstock.interconnect.status import Buffer, Parts
 
 
+class _Start(NamedTuple):
+    """What the first frame of a large body says beside it."""
+
+    kind: int
+    code: int
+    flags: int
+    destination: int
+    total: int
+    timeout_ms: int
+    sent_ms: int
+    reply_bytes: int
+
+
 class _LargeBody:
-    """A body of which pieces are left to send; `header` is that of its first frame until it is sent."""
+    """A body of which pieces are left to send."""
 
-    __slots__ = ("_offset", "_parts", "header", "left")
+    __slots__ = ("_offset", "_parts", "is_begun", "left", "start")
 
-    def __init__(self, header: bytes, parts: Parts, size: int) -> None:
-        self.header = header
-        self.left = size
+    def __init__(self, start: _Start, parts: Parts) -> None:
+        self.start = start
+        self.is_begun = False  # whether the first of them was sent
+        self.left = start.total
         self._parts = iter([memoryview(part) for part in parts])
         self._offset = memoryview(b"")
 
@@ -67,27 +82,27 @@ class Outbox:
         sent_ms: int = 0,
         reply_bytes: int = 0,
         kind: int = CALL,
+        flags: int = 0,
     ) -> None:
-        """Add a call of method `code` whose body has `size` bytes."""
-        is_large = size > PIECE_BYTES_MAX
+        """Add a call of method `code` whose body has `size` bytes; `flags` may be SUMMED."""
+        self.bytes += HEADER_BYTES + size
+        if size > PIECE_BYTES_MAX:
+            self._large[call] = _LargeBody(_Start(kind, code, flags, destination, size, timeout_ms, sent_ms, reply_bytes), parts)
+            return
         header = pack_header(
             kind,
             code,
             call,
-            () if is_large else parts,
-            0 if is_large else size,
+            parts,
+            size,
             checked=self._checked,
-            flags=MORE if is_large else 0,
+            flags=flags,
             destination=destination,
             total=size,
             timeout_ms=timeout_ms,
             sent_ms=sent_ms,
             reply_bytes=reply_bytes,
         )
-        self.bytes += HEADER_BYTES + size
-        if is_large:
-            self._large[call] = _LargeBody(header, parts, size)
-            return
         if self._small_bytes >= PIECE_BYTES_MAX:
             self._full.append((self._small, self._small_bytes))
             self._small, self._small_bytes = [], 0
@@ -99,7 +114,7 @@ class Outbox:
         """Send no more pieces of a body."""
         body = self._large.pop(call, None)
         if body is not None:
-            self.bytes -= body.left + len(body.header)
+            self.bytes -= body.left + (0 if body.is_begun else HEADER_BYTES)
 
     def take(self, limit: int) -> tuple[list[Buffer], int]:
         """Buffers to write now, of about `limit` bytes: small frames first, but at least one piece if there is any."""
@@ -113,22 +128,41 @@ class Outbox:
             while True:
                 call = next(iter(large))
                 body = large.pop(call)
-                if body.header:
-                    buffers.append(body.header)
-                    size += HEADER_BYTES
-                    body.header = b""
-                piece, length = body.cut()
-                flags = MORE if body.left else 0
-                buffers.append(pack_header(PIECE, 0, call, piece, length, checked=self._checked, flags=flags))
+                header, piece, length = self._next_frame(call, body)
+                buffers.append(header)
                 buffers += piece
                 size += length + HEADER_BYTES
-                self.bytes += HEADER_BYTES
-                if flags:
+                if body.left:
                     large[call] = body
                 if size >= limit or not large:
                     break
         self.bytes -= size
         return buffers, size
+
+    def _next_frame(self, call: int, body: _LargeBody) -> tuple[bytes, list[Buffer], int]:
+        """The header and the bytes of the next piece of a body, and how many those are."""
+        piece, length = body.cut()
+        start = body.start
+        flags = start.flags | (MORE if body.left else 0)
+        if body.is_begun:
+            self.bytes += HEADER_BYTES
+            return pack_header(PIECE, 0, call, piece, length, checked=self._checked, flags=flags), piece, length
+        body.is_begun = True
+        header = pack_header(
+            start.kind,
+            start.code,
+            call,
+            piece,
+            length,
+            checked=self._checked,
+            flags=flags,
+            destination=start.destination,
+            total=start.total,
+            timeout_ms=start.timeout_ms,
+            sent_ms=start.sent_ms,
+            reply_bytes=start.reply_bytes,
+        )
+        return header, piece, length
 
     def __bool__(self) -> bool:
         return bool(self._small or self._large or self._full)

@@ -15,19 +15,23 @@ from penstock.blob.bounded_link import BoundedLink
 from penstock.blob.configuration import Configuration, Seat
 from penstock.blob.link import CollectRequest, DiskReply, PullReply
 from penstock.blob.meta import BlockItem, DiskState, HistoryItem
+from penstock.blob.record import BLOCK_SIZE
 from penstock.blob.remote_link import link_to_vdisk
 from penstock.blob.sisters import SisterMark
 from penstock.blob.vdisk_calls import (
     DISK_REPLY,
     REQUESTS,
     Method,
+    pack_put_summed,
     unpack,
     unpack_parts,
     unpack_pull,
     unpack_put,
     unpack_put_all,
+    unpack_put_summed,
 )
 from penstock.blob.vdisk_service import VDiskService, destination_of
+from penstock.blob.vector import SummedBuffer
 from penstock.core.errors import CorruptionError
 from penstock.interconnect import CallStatus, InterconnectOptions
 from penstock.testing.sim_disk import SimDisk, SimPlatter
@@ -72,6 +76,9 @@ async def converse(link: Any) -> list[object]:
     """Everything that can be asked of a VDisk, and what it answers."""
     parts = [(blob_at(step, 4 * size).pack_part(1), payload(size, step)) for step, size in enumerate((100, 50_000, 300_000), 1)]
     told: list[object] = [await link.put(1, blob_id, body) for blob_id, body in parts]
+    parts.append((blob_at(4, 1_000_000).pack_part(1), payload(250_000, 4)))
+    told.append(await link.put(1, parts[-1][0], SummedBuffer(parts[-1][1], BLOCK_SIZE)))
+    told.append(await link.put(1, parts[-1][0], SummedBuffer(payload(250_000, 5), BLOCK_SIZE)))  # other bytes
     vector = Vector([b"several ", b"buffers"])
     more: list[tuple[bytes, Content]] = [(blob_at(10, 60).pack_part(2), vector), (blob_at(11, 16).pack_part(2), b"four")]
     told.append(await link.put_all(1, more))
@@ -209,6 +216,7 @@ def test_a_request_that_makes_no_sense_is_told_so() -> None:
 
 UNPACKERS: list[Callable[[bytes], object]] = [
     unpack_put,
+    unpack_put_summed,
     unpack_put_all,
     unpack_parts,
     unpack_pull,
@@ -224,6 +232,31 @@ def test_strange_bytes_are_corruption_and_nothing_else(unpacker: Callable[[bytes
         unpacker(raw)
     except CorruptionError:
         return
+
+
+@given(size=st.sampled_from([0, 1, BLOCK_SIZE, 150_000]), at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_a_put_with_checksums_that_was_damaged_on_its_way_is_refused(size: int, at: float, bit: int) -> None:
+    blob_id = blob_at(1, size).pack_part(1)
+    raw = bytearray(b"".join(pack_put_summed(1, blob_id, SummedBuffer(payload(size, 1), BLOCK_SIZE), from_reserve=False)))
+    assert unpack_put_summed(raw)[:3] == (1, False, blob_id)
+    raw[int(at * len(raw))] ^= 1 << bit
+    with pytest.raises(CorruptionError):
+        unpack_put_summed(raw)
+
+
+@pytest.mark.parametrize("size", [100_000, 600_000])
+def test_the_record_of_a_part_has_the_checksums_that_came_with_it(size: int) -> None:
+    """So that bytes which were damaged between their sender and the disk are not believed."""
+
+    async def main() -> None:
+        vdisk = await open_vdisk()
+        blob_id, body = blob_at(1, 4 * size).pack_part(1), payload(size, 1)
+        checksums = list(SummedBuffer(body, BLOCK_SIZE).checksums(BLOCK_SIZE))
+        damaged = bytes([body[0] ^ 1]) + body[1:]
+        assert (await vdisk.put(1, blob_id, SummedBuffer(damaged, BLOCK_SIZE, checksums))).status is Status.OK
+        assert (await vdisk.get(1, blob_id, 0, size)).status is Status.ERROR
+
+    run_simulation(main(), seed=1)
 
 
 def test_tablets_that_start_in_the_same_turn_share_a_call_and_a_sync() -> None:
