@@ -1,5 +1,6 @@
-"""The same parts as of puts over processes, over plain sockets, with a checksum on both sides, a write and a sync: what those
-puts are measured against. It waits for all parts, where a put to mirror-3 waits for two of three.
+"""The same parts as of puts over processes, over plain sockets, with a checksum on both sides, a write into room that is set
+aside, and a sync: what those puts are measured against. The checksum of equal copies is computed once, and a put to mirror-3 is
+over when two of three copies are stored, as there.
 
 `python -m bench.raw_nodes DIRECTORY LENGTH DISK...` is one of the processes: it takes parts of this length for these disks.
 """
@@ -15,16 +16,20 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from pathlib import Path
 
 from bench.groups import put_by_callers
 from penstock.blob import Erasure
 from penstock.blob.disk import Buffer
 from penstock.blob.erasure import codec_for
+from penstock.blob.file_write import set_aside
+from penstock.blob.local_disk import SET_ASIDE_BYTES
 from penstock.core.checksum import crc32c
 
 BATCH = 4  # parts that share a sync, as many as there are callers
 CHECKSUM_BYTES = 4
+SEND_BYTES = 512 << 10  # that the kernel holds, as between nodes
 
 
 class RawNodes:
@@ -33,6 +38,8 @@ class RawNodes:
     def __init__(self, kind: Erasure, links: list[RawLink]) -> None:
         self._codec = codec_for(kind)
         self._links = links
+        self._needed = 2 if kind is Erasure.MIRROR_3 else len(links)
+        self._storing: set[asyncio.Task[None]] = set()
 
     @classmethod
     @asynccontextmanager
@@ -65,7 +72,17 @@ class RawNodes:
 
     async def _put(self, data: bytes) -> None:
         parts = self._codec.encode(data)
-        await asyncio.gather(*(link.store(part) for link, part in zip(self._links, parts, strict=True)))
+        checksums = {
+            id(part): crc32c(part).to_bytes(CHECKSUM_BYTES, "big") for part in {id(part): part for part in parts}.values()
+        }
+        tasks = [
+            asyncio.create_task(link.store(part, checksums[id(part)])) for link, part in zip(self._links, parts, strict=True)
+        ]
+        self._storing.update(tasks)
+        for task in tasks:
+            task.add_done_callback(self._storing.discard)
+        for done in islice(asyncio.as_completed(tasks), self._needed):
+            await done
 
 
 class RawLink:
@@ -88,12 +105,12 @@ class RawLink:
                 await asyncio.sleep(0.02)
             else:
                 connection.setblocking(False)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
                 return cls(connection)
 
-    async def store(self, part: Buffer) -> None:
+    async def store(self, part: Buffer, checksum: bytes) -> None:
         """Send a part with its checksum, and wait until it is stored."""
         loop = asyncio.get_running_loop()
-        checksum = crc32c(part).to_bytes(CHECKSUM_BYTES, "big")
         async with self._sending:
             stored: asyncio.Future[None] = loop.create_future()
             self._waiting.append(stored)
@@ -120,7 +137,8 @@ def _serve(directory: Path, length: int, disk: str) -> None:
     listener.listen()
     connection, _ = listener.accept()
     buffers = [memoryview(bytearray(CHECKSUM_BYTES + length)) for _ in range(BATCH)]
-    file = os.open(directory / f"{disk}.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = os.open(directory / f"{disk}.raw", os.O_WRONLY | os.O_CREAT)
+    end = set_aside_to = 0
     while True:
         count = 0
         while count < BATCH and (not count or select.select([connection], [], [], 0)[0]):
@@ -134,7 +152,12 @@ def _serve(directory: Path, length: int, disk: str) -> None:
             if crc32c(buffers[count][CHECKSUM_BYTES:]) != told:
                 raise AssertionError("a part came with other bytes")
             count += 1
-        os.writev(file, buffers[:count])
+        size = count * len(buffers[0])
+        if end + size > set_aside_to:
+            set_aside_to += SET_ASIDE_BYTES
+            set_aside(file, set_aside_to)
+        os.pwritev(file, buffers[:count], end)
+        end += size
         os.fdatasync(file)
         connection.sendall(bytes(count))
 
