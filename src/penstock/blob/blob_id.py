@@ -34,7 +34,6 @@ PART_MAX = (1 << 4) - 1
 MAX_BARRIER = (GENERATION_MAX, STEP_MAX)  # above every blob of a channel: what ends a tablet as a whole
 
 _ID = Struct(">QBIIII")
-pack_fields = _ID.pack  # the fields of a blob id, the last of them size << 4 | part
 _TEXT = re.compile(r"\[" + ":".join(["([0-9]{1,20})"] * 7) + r"\]")
 
 

@@ -11,6 +11,7 @@ from penstock.blob.channel import CHUNK_SHIFT, OFFSET_SHIFT, SIZE_PART_SHIFT, Ch
 from penstock.blob.meta import DiskState
 from penstock.blob.record import RecordKind
 from penstock.blob.vector import Content
+from penstock.kernels.log_bytes import part_of
 
 if TYPE_CHECKING:
     from penstock.blob.index import DiskIndex
@@ -54,7 +55,7 @@ class PartIntake:
         if self.full or journal.bytes_appended > self.bytes_max:
             return False
         tablet_generation = blob_id[9] << 24 | blob_id[10] << 16 | blob_id[11] << 8 | blob_id[12]
-        if not self.takes(generation, blob_id[:TABLET_SIZE], tablet_generation):
+        if not self.takes(generation, part_of(blob_id, 0, TABLET_SIZE), tablet_generation):
             return False
         index = self.index
         channels = channels_for(index, parts)
@@ -79,11 +80,11 @@ def channels_for(index: DiskIndex, parts: Sequence[tuple[bytes, Content]]) -> li
     closer look."""
     channels: list[Channel] = []
     for blob_id, _ in parts:
-        channel_key = blob_id[:CHANNEL_KEY_SIZE]
+        channel_key = part_of(blob_id, 0, CHANNEL_KEY_SIZE)
         channel = index.channels.get(channel_key)
         if channel is None:
             channel = index.channel(channel_key)
-        key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+        key = part_of(blob_id, CHANNEL_KEY_SIZE, PREFIX_SIZE)
         if key in channel.blobs or channel.refuses(key):
             return None
         channels.append(channel)
@@ -98,7 +99,7 @@ def place_part(index: DiskIndex, journal: Journal, channel: Channel, blob_id: by
     chunk = place[0]
     size_part = blob_id[21] << 24 | blob_id[22] << 16 | blob_id[23] << 8 | blob_id[24]  # as the docstring of blob_id.py draws it
     entry = chunk << CHUNK_SHIFT | place[1] << OFFSET_SHIFT | size_part << SIZE_PART_SHIFT
-    key = blob_id[CHANNEL_KEY_SIZE:PREFIX_SIZE]
+    key = part_of(blob_id, CHANNEL_KEY_SIZE, PREFIX_SIZE)
     channel.blobs[key] = entry  # as `set_entries` does: nothing is known of it
     channel.fresh.append(key)
     use = index.chunks.get(chunk) or index.chunk_use(chunk)

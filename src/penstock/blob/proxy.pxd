@@ -3,6 +3,7 @@
 cimport cython
 
 from penstock.blob.part_intake cimport PartIntake
+from penstock.kernels.log_bytes cimport packed_id
 
 
 cdef class GroupProxy:

@@ -14,7 +14,6 @@ from penstock.blob.blob_id import (
     CHANNEL_KEY_SIZE,
     PREFIX_SIZE,
     BlobId,
-    pack_fields,
 )
 from penstock.blob.disk import FilePiece
 from penstock.blob.get_operation import GetOperation, GetResult, blob_at_hand
@@ -30,6 +29,7 @@ from penstock.blob.status import OK, Reply, Status, Submitted
 from penstock.blob.topology import Erasure
 from penstock.blob.vector import Content, contiguous
 from penstock.core.clock import Clock
+from penstock.kernels.log_bytes import packed_id
 
 _DECISIVE = (Status.BLOCKED, Status.RACE)  # the answer of one disk decides
 _NONE = Erasure.NONE  # to look it up in the enumeration costs as much as the rest of `local`
@@ -82,8 +82,8 @@ class GroupProxy:
                 if len(data) != size or part or not 0 < size <= BLOB_SIZE_MAX:
                     return False
                 # As `BlobId.pack_part` does, without a call of a Python function for every blob.
-                parts.append((pack_fields(tablet, channel, generation, step, cookie, size << 4 | 1), data))
-        except struct.error:
+                parts.append((packed_id(tablet, channel, generation, step, cookie, size << 4 | 1), data))
+        except OverflowError:
             return False
         return local.submit(self.group.generation, parts, done)
 

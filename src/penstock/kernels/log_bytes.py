@@ -1,5 +1,5 @@
-"""The bytes that a small write adds to the log, put together in one pass: the header of a record, and an entry with appends.
-Their formats are drawn in blob/record.py and tablet/log_format.py.
+"""The bytes that a small write adds to the log, put together in one pass: a blob id, the header of a record, and an entry with
+appends. Their formats are drawn in blob/blob_id.py, blob/record.py and tablet/log_format.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from penstock.core.checksum import crc32c
 
 if cython.compiled:
     from cython.cimports.penstock.kernels.checksums import crc_at, crc_of
-    from cython.cimports.penstock.kernels.varints import put_bytes, put_number, zeroed
+    from cython.cimports.penstock.kernels.varints import bytes_at, cut_bytes, put_bytes, put_number, put_start, unfilled, zeroed
 else:
     from penstock.core.varint_buffers import put_bytes, put_number
 
@@ -20,9 +20,25 @@ else:
         """As the compiled kernel has it."""
         return crc32c(memoryview(data)[start:], crc)
 
+    def bytes_at(data: bytes, at: int, end: int) -> bytes:
+        """As the compiled kernel has it."""
+        return data[at:end]
+
+    def cut_bytes(data: bytearray, at: int, end: int) -> bytes:
+        """As the compiled kernel has it."""
+        return bytes(data[at:end])
+
     def crc_at(data: bytearray, start: int, end: int) -> int:
         """As the compiled kernel has it."""
         return crc32c(memoryview(data)[start:end])
+
+    def put_start(out: bytearray, data: bytearray, size: int) -> None:
+        """As the compiled kernel has it."""
+        out[:size] = data[:size]
+
+    def unfilled(size: int) -> bytearray:
+        """As the compiled kernel has it, where its bytes are any."""
+        return bytearray(size)
 
     def zeroed(size: int) -> bytearray:
         """As the compiled kernel has it."""
@@ -41,6 +57,10 @@ _START_SIZE = cython.declare(cython.Py_ssize_t, 8)  # of an entry, before its ch
 _SECTIONS_AT = cython.declare(cython.Py_ssize_t, 12)
 _APPEND_SIZE = cython.declare(cython.Py_ssize_t, 12)
 _PLACE_SIZE = cython.declare(cython.Py_ssize_t, 16)
+_ID_SIZE = cython.declare(cython.Py_ssize_t, 25)
+_CHANNEL_MAX = cython.declare(cython.longlong, 0xFF)
+_TABLET_MAX = cython.declare(cython.ulonglong, 0xFFFFFFFFFFFFFFFF)
+_NUMBER_MAX = cython.declare(cython.longlong, 0xFFFFFFFF)
 
 
 def record_start(  # noqa: PLR0917 - compiled, keywords make it slower
@@ -67,6 +87,39 @@ def record_start(  # noqa: PLR0917 - compiled, keywords make it slower
     put_bytes(header, at, blob_id)
     put_number(header, _CHECKED_SIZE, crc_at(header, 0, _CHECKED_SIZE), 4)
     return header
+
+
+def packed_id(  # noqa: PLR0917 - compiled, keywords make it slower
+    tablet: cython.ulonglong,
+    channel: cython.longlong,
+    generation: cython.longlong,
+    step: cython.longlong,
+    cookie: cython.longlong,
+    size_part: cython.longlong,
+) -> bytes:
+    """Returns the stored form of a blob id. OverflowError if a field does not fit its width."""
+    at: cython.Py_ssize_t
+    number: cython.longlong
+    packed: bytearray = unfilled(_ID_SIZE)
+    for number in (generation, step, cookie, size_part):
+        if number < 0 or number > _NUMBER_MAX:
+            raise OverflowError(f"{number} is no field of a blob id")
+    if tablet < 0 or tablet > _TABLET_MAX or channel < 0 or channel > _CHANNEL_MAX:
+        raise OverflowError(f"tablet {tablet} and channel {channel} are none of a blob id")
+    at = put_number(packed, 0, tablet, 8)
+    at = put_number(packed, at, channel, 1)
+    at = put_number(packed, at, generation, 4)
+    at = put_number(packed, at, step, 4)
+    at = put_number(packed, at, cookie, 4)
+    at = put_number(packed, at, size_part, 4)
+    return cut_bytes(packed, 0, at)
+
+
+def part_of(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
+    """Returns some of the bytes, as a slice does, which takes several times as long."""
+    if at < 0 or end < at or end > len(data):
+        raise IndexError(f"{len(data)} bytes have no part from {at} to {end}")
+    return bytes_at(data, at, end)
 
 
 def entry_of_appends(start: bytes, sections: list, appends: list) -> bytearray:
@@ -108,11 +161,11 @@ def set_place(batch: bytearray, offset: cython.longlong, length: cython.longlong
 
 
 def grown(room: bytearray, size: cython.Py_ssize_t, capacity: cython.Py_ssize_t) -> bytearray:
-    """Returns a buffer of another capacity whose first bytes are those of this one, so many."""
+    """Returns a buffer of another capacity whose first bytes are those of this one, so many. The rest of it is not filled."""
     if size < 0 or size > len(room) or size > capacity:
         raise IndexError(f"{size} bytes of {len(room)} do not fit into {capacity}")
-    larger: bytearray = zeroed(capacity)
-    put_bytes(larger, 0, bytes(room[:size]))
+    larger: bytearray = unfilled(capacity)
+    put_start(larger, room, size)
     return larger
 
 

@@ -2,7 +2,7 @@
 # The numbers of core/varint_buffers.py for compiled kernels: defined here, so that they become part of the loops that use them.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy, memset
 
@@ -91,10 +91,40 @@ cdef inline Py_ssize_t put_bytes(bytearray out, Py_ssize_t at, bytes data) noexc
     return at + PyBytes_GET_SIZE(data)
 
 
+cdef inline bytes lettered(long long letter, long long number):
+    """A byte, and a number of eight bytes behind it."""
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, 9)
+    cdef unsigned char *target = <unsigned char *>PyBytes_AS_STRING(out)
+    cdef Py_ssize_t place
+    target[0] = <unsigned char>letter
+    for place in range(8, 0, -1):
+        target[place] = <unsigned char>(number & 0xFF)
+        number >>= 8
+    return out
+
+
+cdef inline bytearray unfilled(Py_ssize_t size):
+    """A buffer of any bytes: its owner shows none that it has not set."""
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+cdef inline void put_start(bytearray out, bytearray data, Py_ssize_t size) noexcept:
+    """Copies so many bytes from the start of one buffer to that of another."""
+    memcpy(PyByteArray_AS_STRING(out), PyByteArray_AS_STRING(data), size)
+
+
 cdef inline bytearray zeroed(Py_ssize_t size):
     cdef bytearray out = PyByteArray_FromStringAndSize(NULL, size)
     memset(PyByteArray_AS_STRING(out), 0, size)
     return out
+
+
+cdef inline bytes cut_bytes(bytearray data, Py_ssize_t at, Py_ssize_t end):
+    return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(data) + at, end - at)
+
+
+cdef inline bytes bytes_at(bytes data, Py_ssize_t at, Py_ssize_t end):
+    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(data) + at, end - at)
 
 
 cdef inline bytearray cut(bytearray data, Py_ssize_t at, Py_ssize_t end):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.blob.blob_id import CHANNEL_MAX, COOKIE_MAX, GENERATION_MAX, SIZE_FIELD_MAX, STEP_MAX, TABLET_MAX, BlobId
 from penstock.core.checksum import crc32c
 from penstock.kernels import file_links, log_bytes
 from penstock.kernels.log_bytes import SHORT_MAX
@@ -85,7 +86,32 @@ def test_a_batch_that_is_too_short_has_no_place(form: ModuleType) -> None:
 
 @forms
 def test_a_larger_room_begins_with_the_same_bytes(form: ModuleType) -> None:
-    assert bytes(form.grown(bytearray(b"abcdef"), 4, 10)) == b"abcd" + bytes(6)
+    larger = form.grown(bytearray(b"abcdef"), 4, 10)
+    assert (bytes(larger[:4]), len(larger)) == (b"abcd", 10)
     for size, capacity in ((7, 10), (4, 3), (-1, 10)):
         with pytest.raises(IndexError):
             form.grown(bytearray(b"abcdef"), size, capacity)
+
+
+@forms
+def test_a_blob_id_is_packed_as_its_class_packs_it(form: ModuleType) -> None:
+    for blob in (BlobId(7, 1, 2, 3, 4, 5), BlobId(TABLET_MAX, CHANNEL_MAX, GENERATION_MAX, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX)):
+        assert form.packed_id(*blob[:5], blob.size << 4 | 1) == blob.pack_part(1)
+
+
+@forms
+@pytest.mark.parametrize("field", range(6))
+def test_a_field_that_does_not_fit_a_blob_id_is_refused(form: ModuleType, field: int) -> None:
+    widths = (8, 1, 4, 4, 4, 4)
+    for value in (-1, 1 << 8 * widths[field]):
+        fields = [value if at == field else 1 for at in range(6)]
+        with pytest.raises(OverflowError):
+            form.packed_id(*fields)
+
+
+@forms
+def test_a_part_of_bytes_is_within_them(form: ModuleType) -> None:
+    assert form.part_of(b"abcdef", 1, 4) == b"bcd"
+    for at, end in ((-1, 3), (4, 3), (0, 7)):
+        with pytest.raises(IndexError):
+            form.part_of(b"abcdef", at, end)
