@@ -5,6 +5,7 @@ cimport cython
 from penstock.kernels.produce_frame cimport ProducedBatch
 from penstock.queue.partition_state cimport PartitionState
 from penstock.queue.partition_writer cimport PartitionWriter
+from penstock.queue.sources cimport producer_source
 
 
 cdef class Route:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.broker.schema_rules import SchemaRule
 from penstock.broker.timestamps import UNLIMITED_MS, TimestampLimits
 from penstock.broker.topic import Topic
@@ -63,8 +61,7 @@ class Route:
 
     def enqueue(self, batch: ProducedBatch) -> None:
         """Queues a batch that is stored as it is; it is told of its outcome itself."""
-        taken: Any = batch  # it has all that a Batch has
-        self._writer.enqueue(taken, None if batch.producer_id < 0 else producer_source(taken), batch)
+        self._writer.enqueue(batch, None if batch.producer_id < 0 else producer_source(batch), batch)
 
     def must_recompress(self, batch: Batch) -> bool:
         """Whether a batch is stored in another compression than it came in."""

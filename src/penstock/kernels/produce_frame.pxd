@@ -1,5 +1,8 @@
 # What the produce path uses of these without the interpreter.
 
+cpdef bytes source_name(long long producer_id)
+
+
 cdef class ProduceFrame:
     cdef readonly long long version
     cdef readonly long long correlation_id
@@ -27,7 +30,7 @@ cdef class ProduceFrame:
     cpdef settled(self)
     cpdef answer(self, list buffers=*, Py_ssize_t size=*)
     cpdef tuple encode(self)
-    cpdef bytearray reply(self)
+    cpdef bytes reply(self)
     cdef long long _number(self, bytearray buffer, Py_ssize_t size)
     cdef long long _varint(self, bytearray buffer)
     cdef long long _count(self, bytearray buffer)
@@ -70,6 +73,7 @@ cdef class ProducedBatch:
 
     cpdef bint done(self) except? -1
     cpdef set_result(self, object result)
+    cpdef stored_at(self, long long base_offset)
     cpdef set_exception(self, object error)
     cdef object _settle(self)
     cdef bint parse_header(self, bytearray buffer, Py_ssize_t at)

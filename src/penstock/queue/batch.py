@@ -36,6 +36,7 @@ from penstock.core.record_format import (
     seal_batch,
 )
 from penstock.core.varint import read_varint
+from penstock.kernels.produce_frame import ProducedBatch
 from penstock.queue.errors import BatchTooLargeError, CorruptBatchError, InvalidBatchError
 
 PREFIX_SIZE = 16
@@ -167,7 +168,7 @@ def is_control_at(data: Buffer, at: int) -> bool:
     return bool(data[at + 22] & CONTROL)
 
 
-def is_commit_marker(batch: Batch) -> bool:
+def is_commit_marker(batch: Batch | ProducedBatch) -> bool:
     """Whether a control batch commits its transaction; otherwise it aborts it. InvalidBatchError if it does neither."""
     at = HEADER_SIZE
     try:

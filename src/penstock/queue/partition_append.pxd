@@ -5,6 +5,8 @@ cimport cython
 from penstock.kernels.log_bytes cimport set_place
 from penstock.kernels.produce_frame cimport ProducedBatch
 
+from penstock.queue.sources cimport SourceState, SourceWrite, after_write, is_producer_source
+
 
 cdef class PartitionAppend:
     cdef public Py_ssize_t first_offset
@@ -41,5 +43,5 @@ cdef class PartitionAppend:
         latest="long long",
         attributes="long long",
     )
-    cpdef add(self, object batch, object source, object state)
+    cpdef add(self, object batch, SourceWrite source, SourceState state)
     cpdef bytes data(self)

@@ -155,7 +155,7 @@ class PartitionAppend:
         else:
             self.data_end = self.next_offset
 
-    def note_transaction(self, number: int, batch: Batch, current: Transactions) -> None:
+    def note_transaction(self, number: int, batch: Batch | ProducedBatch, current: Transactions) -> None:
         """Note what a batch does to transactions, before it is added; `current` are those of the partition. OpenTransactionError
         if it may not be written now."""
         if self.transactions is None:

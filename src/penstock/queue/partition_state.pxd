@@ -4,6 +4,7 @@ cimport cython
 
 from penstock.queue.partition_append cimport PartitionAppend
 from penstock.queue.probe cimport QueueProbe
+from penstock.queue.sources cimport SourceState
 from penstock.queue.tail cimport Tail
 
 
@@ -37,5 +38,6 @@ cdef class PartitionState:
     cdef public object arrivals
     cdef public QueueProbe probe
 
+    cpdef SourceState source(self, bytes source)
     @cython.locals(messages=Py_ssize_t, count=Py_ssize_t, tail=Tail)
     cpdef apply(self, PartitionAppend added)

@@ -2,10 +2,12 @@
 
 cimport cython
 
+from penstock.kernels.produce_frame cimport ProducedBatch
 from penstock.queue.change_lock cimport ChangeLock
 from penstock.queue.partition_append cimport PartitionAppend
 from penstock.queue.partition_state cimport PartitionState
-from penstock.tablet.sequencer cimport Draft as LogDraft, Sequencer
+from penstock.queue.sources cimport SourceState, SourceWrite, check_source, known_offset
+from penstock.tablet.sequencer cimport Draft as LogDraft, Sequencer, acknowledge
 
 
 cdef class PartitionWriter:
@@ -26,12 +28,23 @@ cdef class PartitionWriter:
 
     @cython.locals(partition=PartitionState)
     cpdef enqueue(self, object batch, object source, object outcome)
-    @cython.locals(size=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, messages=Py_ssize_t, produced=ProducedBatch)
     cpdef append(self, object batch, object source, object outcome, Py_ssize_t bytes_max=*)
     @cython.locals(added=PartitionAppend, partition=PartitionState)
     cpdef bint compose(self, LogDraft draft) except? -1
     @cython.locals(added=PartitionAppend, partition=PartitionState)
     cpdef list settle(self)
-    @cython.locals(added=PartitionAppend, waiting=list, partition=PartitionState, count=Py_ssize_t)
+    @cython.locals(
+        added=PartitionAppend,
+        waiting=list,
+        partition=PartitionState,
+        count=Py_ssize_t,
+        has_open=bint,
+        produced=ProducedBatch,
+        messages=Py_ssize_t,
+        attributes="long long",
+        source=SourceWrite,
+        state=SourceState,
+    )
     cpdef PartitionAppend _take_waiting(self, bint none)
     cpdef list _finish(self, PartitionAppend added)

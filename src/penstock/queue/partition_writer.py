@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import OutOfSpaceError, PenstockError, UnavailableError
 from penstock.core.record_format import TRANSACTIONAL
+from penstock.kernels.produce_frame import ProducedBatch
 from penstock.queue.append_note import VERSION as NOTE_VERSION
 from penstock.queue.append_note import pack_note, pack_plain
 from penstock.queue.batch import Batch
@@ -20,6 +21,7 @@ from penstock.queue.change_lock import ChangeLock
 from penstock.queue.errors import PartitionFullError, SequenceError, WriteQueueFullError
 from penstock.queue.partition_append import PartitionAppend, WriteOutcome, WriteResult
 from penstock.queue.sources import SourceWrite, check_source, known_offset
+from penstock.tablet import acknowledge
 
 if TYPE_CHECKING:
     from penstock.queue.partition import Partition
@@ -29,7 +31,7 @@ ENTRY_BYTES_MAX = 16 << 20  # of a partition in one entry of the log
 NO_LIMIT = 1 << 62
 APPEND_BYTES_MAX = 64 << 10  # from here on the data is written to a blob at once, not to the log
 
-Write = tuple[Batch, SourceWrite | None, WriteOutcome]
+Write = tuple[Batch | ProducedBatch, SourceWrite | None, WriteOutcome]
 
 
 class PartitionWriter:
@@ -86,7 +88,7 @@ class PartitionWriter:
             )
         self._resume_at = None
 
-    def enqueue(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome) -> None:
+    def enqueue(self, batch: Batch | ProducedBatch, source: SourceWrite | None, outcome: WriteOutcome) -> None:
         """Queue a checked batch, as `append` does, after checking the limits of the topic. Raises PartitionFullError if they are
         reached, or the error that stopped the tablet if it has stopped."""
         partition = self._partition
@@ -98,15 +100,21 @@ class PartitionWriter:
             partition.check_limits()
         self.append(batch, source, outcome, partition.waiting_bytes_max)
 
-    def append(self, batch: Batch, source: SourceWrite | None, outcome: WriteOutcome, bytes_max: int = NO_LIMIT) -> None:
+    def append(
+        self, batch: Batch | ProducedBatch, source: SourceWrite | None, outcome: WriteOutcome, bytes_max: int = NO_LIMIT
+    ) -> None:
         """Queue a checked batch behind all earlier ones; `outcome` is set when it is durable. Raises WriteQueueFullError if more
         than `bytes_max` would be queued."""
-        size = len(batch.data)
+        if isinstance(batch, ProducedBatch):
+            produced = batch  # the compiler knows its fields
+            size, messages = len(produced.data), produced.messages
+        else:
+            size, messages = len(batch.data), batch.messages
         if self._resume_at is not None or self._held_bytes + size > bytes_max:
             self._admit(size, bytes_max)
         self._waiting.append((batch, source, outcome))
         self._held_bytes += size
-        self._held_messages += batch.messages
+        self._held_messages += messages
         if not self._is_due and self._current is None:
             self._is_due = True
             self._sequencer.request_turn(self)
@@ -154,9 +162,7 @@ class PartitionWriter:
         if has_work:
             return True
         # Duplicates alone, or nothing to make keys of.
-        for outcome, result in self._finish(added):
-            if not outcome.done():
-                outcome.set_result(result)
+        acknowledge(self._finish(added))
         return False
 
     def settle(self) -> list[tuple[WriteOutcome, Any]]:
@@ -208,25 +214,34 @@ class PartitionWriter:
             added.taken_bytes = sum([len(batch.data) for batch, _, _ in waiting])
             added.taken_messages = sum([batch.messages for batch, _, _ in waiting])
         transactions = partition.transactions
+        has_open = bool(transactions.open)
         acknowledgements = added.acknowledgements
         for batch, source, outcome in waiting:
             # A write whose client is gone is stored all the same: were it skipped, the next of its source could overtake it.
+            if isinstance(batch, ProducedBatch):
+                produced = batch
+                messages, attributes = produced.messages, produced.attributes
+            else:
+                messages, attributes = batch.messages, batch.attributes
             try:
                 state = None
                 if source is not None:
                     state = added.sources.get(source.source) or partition.source(source.source)
-                    known = known_offset(state, source, batch.messages)
+                    known = known_offset(state, source, messages)
                     if known is not None:
-                        acknowledgements.append((outcome, WriteResult(known, duplicate=True)))
+                        is_offset = isinstance(outcome, ProducedBatch)
+                        acknowledgements.append((outcome, known if is_offset else WriteResult(known, duplicate=True)))
                         continue
-                if batch.attributes & TRANSACTIONAL or (added.transactions or transactions).open:
+                if has_open or added.transactions is not None or attributes & TRANSACTIONAL:
                     added.note_transaction(partition.number, batch, transactions)
             except PenstockError as error:
                 if not outcome.done():
                     outcome.set_exception(self._judged(error))
                 continue
-            # As WriteResult(…) does, without a call of a Python function for every batch.
-            acknowledgements.append((outcome, tuple.__new__(WriteResult, (added.next_offset, False))))
+            if isinstance(outcome, ProducedBatch):
+                acknowledgements.append((outcome, added.next_offset))
+            else:
+                acknowledgements.append((outcome, WriteResult(added.next_offset, duplicate=False)))
             added.add(batch, source, state)
         return added
 

@@ -13,49 +13,92 @@ A batch of no messages stands for a marker that began an epoch in which nothing 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from penstock.core.errors import InvalidRequestError
 from penstock.core.format_version import check_version
-from penstock.kernels.produce_frame import ProducedBatch
+from penstock.kernels.produce_frame import ProducedBatch, source_name
 from penstock.queue.batch import Batch
 from penstock.queue.errors import SequenceError, StaleEpochError
 
 VERSION = 1
 _VERSION = bytes((VERSION,))
 RECENT_MAX = 5
+_RECENT_KEPT = 1 - RECENT_MAX  # of those before, when another one comes
 SEQUENCE_WRAP = 1 << 31
+_WRAP = SEQUENCE_WRAP  # the same as a number of the compiler
 MARKER = -1  # in place of a seqno: the write is the marker that ends a producer's transaction
 SOURCE_SIZE_MAX = 2048
 SEQNO_MAX = (1 << 63) - 1
 EPOCH_MAX = (1 << 31) - 1
 
 
-class SourceWrite(NamedTuple):
+class SourceWrite:
     """Who writes a batch: a source, its epoch, and the seqno of the batch's first message; messages are numbered through.
 
     `contiguous` sources (Kafka's producers) leave no gaps: their numbers start at 0 in every epoch and wrap at 2**31. Those of
     others only rise, across owners too: a newer epoch fences older ones and repeats nothing."""
 
-    source: bytes
-    seqno: int
-    epoch: int = 0
-    contiguous: bool = False
+    __slots__ = ("contiguous", "epoch", "seqno", "source")
+
+    def __init__(self, source: bytes, seqno: int, epoch: int = 0, contiguous: bool = False) -> None:
+        self.source = source
+        self.seqno = seqno
+        self.epoch = epoch
+        self.contiguous = contiguous
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceWrite) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return f"SourceWrite{self._fields()}"
+
+    def _fields(self) -> tuple[bytes, int, int, bool]:
+        return self.source, self.seqno, self.epoch, self.contiguous
 
 
-class RecentBatch(NamedTuple):
+class RecentBatch:
     """A batch a source has written."""
 
-    last_seqno: int
-    base_offset: int
-    messages: int
+    __slots__ = ("base_offset", "last_seqno", "messages")
+
+    def __init__(self, last_seqno: int, base_offset: int, messages: int) -> None:
+        self.last_seqno = last_seqno
+        self.base_offset = base_offset
+        self.messages = messages
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecentBatch) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return f"RecentBatch{self._fields()}"
+
+    def _fields(self) -> tuple[int, int, int]:
+        return self.last_seqno, self.base_offset, self.messages
 
 
-class SourceState(NamedTuple):
-    """What a source has written last."""
+class SourceState:
+    """What a source has written last: the batches of this epoch that are remembered, the latest at the end."""
 
-    epoch: int
-    recent: tuple[RecentBatch, ...]
+    __slots__ = ("epoch", "recent")
+
+    def __init__(self, epoch: int, recent: tuple[RecentBatch, ...]) -> None:
+        self.epoch = epoch
+        self.recent = recent
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceState) and (self.epoch, self.recent) == (other.epoch, other.recent)
+
+    def __hash__(self) -> int:
+        return hash((self.epoch, self.recent))
+
+    def __repr__(self) -> str:
+        return f"SourceState({self.epoch}, {self.recent})"
 
     @property
     def max_seqno(self) -> int:
@@ -76,9 +119,9 @@ class SourceState(NamedTuple):
         """The stored form."""
         packed = bytearray((VERSION,))
         _put_number(packed, _signed(self.epoch))
-        for number in self.recent[-1]:
-            _put_number(packed, number)
         after = self.recent[-1]
+        for number in (after.last_seqno, after.base_offset, after.messages):
+            _put_number(packed, number)
         for batch in self.recent[-2::-1]:
             _put_number(packed, _signed(after.last_seqno - batch.last_seqno))
             _put_number(packed, after.base_offset - batch.base_offset)
@@ -100,13 +143,23 @@ class SourceState(NamedTuple):
         return cls(epoch, tuple(reversed(recent)))
 
 
-def producer_source(batch: Batch) -> SourceWrite | None:
+def producer_source(batch: Batch | ProducedBatch) -> SourceWrite | None:
     """The source that the header of a batch names: a producer of Kafka's; None if it names none."""
     if batch.producer_id < 0:
         return None
-    # As SourceWrite(…) does, without a call of a Python function for every batch, as below.
-    name = b"k" + batch.producer_id.to_bytes(8, "big")
-    return tuple.__new__(SourceWrite, (name, batch.base_sequence, batch.producer_epoch, True))
+    # As SourceWrite(…) does, without what the call of a compiled class costs for every batch; as below.
+    write = SourceWrite.__new__(SourceWrite)
+    write.contiguous = True
+    if isinstance(batch, ProducedBatch):
+        produced = batch  # the compiler knows its fields
+        write.source, write.seqno, write.epoch = (
+            source_name(produced.producer_id),
+            produced.base_sequence,
+            produced.producer_epoch,
+        )
+    else:
+        write.source, write.seqno, write.epoch = source_name(batch.producer_id), batch.base_sequence, batch.producer_epoch
+    return write
 
 
 def is_producer_source(source: SourceWrite, batch: Batch | ProducedBatch) -> bool:
@@ -116,7 +169,7 @@ def is_producer_source(source: SourceWrite, batch: Batch | ProducedBatch) -> boo
         and source.seqno == batch.base_sequence
         and source.epoch == batch.producer_epoch
         and batch.producer_id >= 0
-        and source.source == b"k" + batch.producer_id.to_bytes(8, "big")
+        and source.source == source_name(batch.producer_id)
     )
 
 
@@ -145,7 +198,8 @@ def known_offset(state: SourceState | None, write: SourceWrite, count: int) -> i
         if write.epoch != state.epoch:
             _check_start(write)
             return None
-        if write.seqno == (state.recent[-1][0] + 1) % SEQUENCE_WRAP:
+        latest = state.recent[-1]
+        if write.seqno == (latest.last_seqno + 1) % _WRAP:
             return None  # it comes next, as nearly every one does
     last = _last_seqno(write, count)
     for batch in state.recent:
@@ -166,11 +220,19 @@ def after_write(state: SourceState | None, write: SourceWrite, count: int, base_
     """The state once this batch is written."""
     if write.seqno == MARKER:
         return _after_marker(state, write, base_offset)
+    batch = RecentBatch.__new__(RecentBatch)
     last = write.seqno + count - 1
-    batch = tuple.__new__(RecentBatch, (last % SEQUENCE_WRAP if write.contiguous else last, base_offset, count))
-    if state is None or (write.contiguous and write.epoch != state.epoch) or not state.recent[-1].messages:
-        return SourceState(write.epoch, (batch,))
-    return tuple.__new__(SourceState, (write.epoch, (*state.recent[1 - RECENT_MAX :], batch)))
+    batch.last_seqno = last % _WRAP if write.contiguous else last
+    batch.base_offset = base_offset
+    batch.messages = count
+    after = SourceState.__new__(SourceState)
+    after.epoch = write.epoch
+    recent = () if state is None else state.recent
+    if state is None or (write.contiguous and write.epoch != state.epoch) or not recent[-1].messages:
+        after.recent = (batch,)
+    else:
+        after.recent = recent[_RECENT_KEPT:] + (batch,)  # noqa: RUF005 - the other form makes a list first
+    return after
 
 
 def _after_marker(state: SourceState | None, write: SourceWrite, offset: int) -> SourceState:

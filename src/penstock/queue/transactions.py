@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from penstock.kernels.produce_frame import ProducedBatch
 from penstock.queue import keys
 from penstock.queue.batch import Batch, is_commit_marker
 from penstock.queue.errors import OpenTransactionError
@@ -110,7 +111,7 @@ class Transactions:
             self._history.extend(self._added)
             self._added.clear()
 
-    def note(self, partition: int, batch: Batch, base_offset: int) -> list[tuple[bytes, bytes | None]]:
+    def note(self, partition: int, batch: Batch | ProducedBatch, base_offset: int) -> list[tuple[bytes, bytes | None]]:
         """Apply a batch and return the keys that change with it (None: delete the key)."""
         producer = batch.producer_id
         if not batch.is_transactional:

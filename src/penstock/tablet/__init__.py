@@ -20,7 +20,7 @@ from penstock.tablet.key_index import Chain, Change, KeyIndex
 from penstock.tablet.kv_tablet import KvOptions, KvTablet
 from penstock.tablet.log_format import Append, Place
 from penstock.tablet.probe import TabletProbe
-from penstock.tablet.sequencer import Draft
+from penstock.tablet.sequencer import Draft, acknowledge
 
 __all__ = [
     "CHANNELS",
@@ -47,4 +47,5 @@ __all__ = [
     "TabletProbe",
     "TabletStatus",
     "Write",
+    "acknowledge",
 ]

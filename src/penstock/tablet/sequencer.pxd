@@ -3,7 +3,12 @@
 cimport cython
 
 from penstock.kernels.log_bytes cimport entry_of_appends
+from penstock.kernels.produce_frame cimport ProducedBatch
 from penstock.tablet.probe cimport TabletProbe
+
+
+@cython.locals(batch=ProducedBatch)
+cpdef acknowledge(list acknowledgements)
 
 
 cdef class Draft:

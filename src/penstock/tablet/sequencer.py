@@ -28,6 +28,7 @@ from penstock.core.errors import (
     UnavailableError,
 )
 from penstock.kernels.log_bytes import entry_of_appends
+from penstock.kernels.produce_frame import ProducedBatch
 from penstock.tablet.blob_contents import blob_contents
 from penstock.tablet.boot import DATA, LOG
 from penstock.tablet.commands import Command, Request, Result, Write
@@ -61,7 +62,18 @@ class WriteWaiter(Protocol):
 
 
 Acknowledgements = list[tuple[WriteWaiter, Any]]
-"""Those that wait for an entry, each with its result."""
+"""Those that wait for an entry, each with its result, which for a batch that a kernel has parsed is its offset alone."""
+
+
+def acknowledge(acknowledgements: Acknowledgements) -> None:
+    """Tell those that wait."""
+    for waiter, result in acknowledgements:
+        if isinstance(waiter, ProducedBatch):
+            batch = waiter  # the compiler knows its methods
+            if not batch.is_settled:
+                batch.stored_at(result)
+        elif not waiter.done():
+            waiter.set_result(result)
 
 
 class Appender(Protocol):
@@ -402,9 +414,7 @@ class Sequencer:
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(flight, self._break(error))
             return
-        for waiter, result in acknowledged:
-            if not waiter.done():
-                waiter.set_result(result)
+        acknowledge(acknowledged)
 
     def _settle(self, flight: _Flight) -> Acknowledgements:
         """The entry is durable: it counts from now on."""

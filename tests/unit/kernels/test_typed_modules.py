@@ -13,7 +13,7 @@ from tests.typed_modules import typed_modules
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 _CLASS = re.compile(r"^cdef class (\w+)(?:\((\w+)\))?:\n((?:    .*\n|\n)*)", re.MULTILINE)
 _IMPORT = r"^from (\S+) cimport .*\b{}\b"
-_ATTRIBUTE = re.compile(r"^    cdef public .* (\w+)$", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"^    cdef (?:public|readonly) .* (\w+)$", re.MULTILINE)
 
 
 def _declared(types: Path) -> dict[str, set[str]]:

@@ -314,7 +314,11 @@ class RequestPipeline:
         self._probe.bytes_in += cost
         if self._probe.tracing is not None:
             call.span = begin_span(self._probe.tracing, call)
-        call.start()
+        if isinstance(call, PlainProduce):
+            produce = call
+            produce.start()
+        else:
+            call.start()
 
     def _call(self, reader: FrameReader, cost: int) -> Call | FetchCall:
         """Takes a request of any shape. Raises ProtocolError if it is none that is served."""

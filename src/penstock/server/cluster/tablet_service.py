@@ -231,4 +231,6 @@ class TabletService:
 
 def mark_call(place: TopicPartition, marker: bytes, source: SourceWrite) -> MarkCall:
     """The call for a marker."""
-    return MarkCall(place.topic_id.bytes, place.partition, marker, *source)
+    return MarkCall(
+        place.topic_id.bytes, place.partition, marker, source.source, source.seqno, source.epoch, contiguous=source.contiguous
+    )
