@@ -1,4 +1,5 @@
-"""Whether an open file still has a name; asked after every write, so without the object that `os.fstat` makes."""
+"""Whether an open file still has a name; asked after every write, so without the object that `os.fstat` makes, and without the
+times that it asks for (links.pxd says what these cost)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import cython
 
 if cython.compiled:
     from cython.cimports.libc.errno import errno
-    from cython.cimports.posix.stat import fstat, struct_stat
+    from cython.cimports.penstock.kernels.links import penstock_links
 
 COMPILED: Final[bool] = cython.compiled
 
@@ -18,7 +19,7 @@ def has_name(fd: cython.int) -> cython.bint:
     """Returns whether a file that is open has a name in some directory. Raises OSError if that cannot be told."""
     if not cython.compiled:
         return os.fstat(fd).st_nlink > 0
-    status = cython.declare(struct_stat)
-    if fstat(fd, cython.address(status)) != 0:
+    links: cython.longlong = penstock_links(fd)
+    if links < 0:
         raise OSError(errno, os.strerror(errno))
-    return status.st_nlink > 0
+    return links > 0
