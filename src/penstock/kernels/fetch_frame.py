@@ -26,10 +26,13 @@ import cython
 
 if cython.compiled:
     from cython.cimports.penstock.kernels.fetched_partition import FetchedPartition
-    from cython.cimports.penstock.kernels.varints import put_number, signed_at, varint_at
+    from cython.cimports.penstock.kernels.frame_fields import FrameFields
+    from cython.cimports.penstock.kernels.varints import put_number, put_varint_in
 else:
-    from penstock.core.varint_buffers import put_number, signed_at, varint_at
+    from penstock.core.varint_buffers import put_number
+    from penstock.core.varint_buffers import put_varint as put_varint_in
     from penstock.kernels.fetched_partition import FetchedPartition
+    from penstock.kernels.frame_fields import FrameFields
 
 COMPILED: Final[bool] = cython.compiled
 
@@ -49,7 +52,6 @@ _READ_COMMITTED = cython.declare(cython.longlong, 1)
 _NO_EPOCH = cython.declare(cython.longlong, -1)
 _NOTHING_TO_READ = cython.declare(cython.longlong, -1)
 _ZSTD = cython.declare(cython.longlong, 4)
-_ID_SIZE = cython.declare(cython.Py_ssize_t, 16)
 
 # What a reply takes at most, texts and lists aside.
 _FRAME_BYTES = cython.declare(cython.Py_ssize_t, 40)
@@ -57,26 +59,10 @@ _PARTITION_BYTES = cython.declare(cython.Py_ssize_t, 80)
 _ABORTED_BYTES = cython.declare(cython.Py_ssize_t, 17)
 
 
-@cython.cfunc
-@cython.inline
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _put_varint(out: bytearray, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
-    while number > 0x7F:
-        out[at] = number & 0x7F | 0x80
-        number >>= 7
-        at += 1
-    out[at] = number
-    return at + 1
-
-
 @cython.cclass
-class FetchFrame:
+class FetchFrame(FrameFields):
     """One Fetch request: its partitions, then its reply."""
 
-    version = cython.declare(cython.longlong, visibility="public")
-    correlation_id = cython.declare(cython.longlong, visibility="public")
-    client_id = cython.declare(object, visibility="public")
     max_wait_ms = cython.declare(cython.longlong, visibility="public")
     min_bytes = cython.declare(cython.longlong, visibility="public")
     max_bytes = cython.declare(cython.longlong, visibility="public")
@@ -97,9 +83,6 @@ class FetchFrame:
     poll = cython.declare(object, visibility="public")
     endpoints = cython.declare(object, visibility="public")  # the encoded addresses of nodes that the reply names as leaders
     _is_told: cython.bint
-    _at: cython.Py_ssize_t  # where parsing has come to; -1 if the request is not of the common shape
-    _end: cython.Py_ssize_t
-    _is_flexible: cython.bint
 
     def begin(self) -> None:
         """Sets what every request begins with."""
@@ -115,35 +98,35 @@ class FetchFrame:
     def parse(self, buffer: bytearray, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
         """Returns whether these bytes are a request of the common shape. Otherwise this object is of no use."""
         count: cython.longlong
-        self._at, self._end = begin, end
+        self.at, self.end = begin, end
         self.begin()
-        if begin < 0 or end > len(buffer) or self._number(buffer, 2) != _FETCH:
+        if begin < 0 or end > len(buffer) or self.number(buffer, 2) != _FETCH:
             return False
-        self.version = self._number(buffer, 2)
+        self.version = self.number(buffer, 2)
         if self.version < _VERSION_MIN or self.version > _VERSION_MAX:
             return False
-        self._is_flexible = self.version >= _FLEXIBLE_FROM
-        self.correlation_id = self._number(buffer, 4)
-        count = self._number(buffer, 2)
-        self.client_id = None if count == -1 else self._text(buffer, count)
-        self._pass_tags(buffer)
-        if self.version < _NO_REPLICA_FROM and self._number(buffer, 4) != -1:
+        self.is_flexible = self.version >= _FLEXIBLE_FROM
+        self.correlation_id = self.number(buffer, 4)
+        count = self.number(buffer, 2)
+        self.client_id = None if count == -1 else self.text(buffer, count)
+        self.pass_tags(buffer)
+        if self.version < _NO_REPLICA_FROM and self.number(buffer, 4) != -1:
             return False
-        self.max_wait_ms = self._number(buffer, 4)
-        self.min_bytes = self._number(buffer, 4)
-        self.max_bytes = self._number(buffer, 4)
-        self.is_committed = self._number(buffer, 1) == _READ_COMMITTED
+        self.max_wait_ms = self.number(buffer, 4)
+        self.min_bytes = self.number(buffer, 4)
+        self.max_bytes = self.number(buffer, 4)
+        self.is_committed = self.number(buffer, 1) == _READ_COMMITTED
         if self.version >= _SESSION_FROM:
-            self.session_id = self._number(buffer, 4)
-            self.session_epoch = self._number(buffer, 4)
-        count = self._count(buffer)
+            self.session_id = self.number(buffer, 4)
+            self.session_epoch = self.number(buffer, 4)
+        count = self.count(buffer)
         while count > 0:
             if not self._parse_topic(buffer):
                 return False
             count -= 1
-        if self._at < 0 or count < 0:
+        if self.at < 0 or count < 0:
             return False
-        return self._parse_rest(buffer) and self._at == end
+        return self._parse_rest(buffer) and self.at == end
 
     def look(self, routes: dict) -> list | None:
         """Finds out what the partitions hold for the client, those that are in `routes` and ask for nothing unusual. Returns
@@ -231,7 +214,7 @@ class FetchFrame:
         listed: list
         part: FetchedPartition
         size_max: cython.Py_ssize_t = _FRAME_BYTES + (0 if self.endpoints is None else len(self.endpoints))
-        self._is_flexible = self.version >= _FLEXIBLE_FROM
+        self.is_flexible = self.version >= _FLEXIBLE_FROM
         for part in self.parts:
             if has_session and not part.is_news() and is_incremental:
                 continue
@@ -245,12 +228,12 @@ class FetchFrame:
                 size_max += _ABORTED_BYTES * len(part.aborted)
         # All is 0 that is not written, such as the counts of tagged fields.
         out: bytearray = bytearray(size_max)
-        at: cython.Py_ssize_t = put_number(out, 4, self.correlation_id, 4) + self._is_flexible
+        at: cython.Py_ssize_t = put_number(out, 4, self.correlation_id, 4) + self.is_flexible
         at = put_number(out, at, throttle_time_ms, 4)
         if self.version >= _SESSION_FROM:
             at = put_number(out, at, error_code, 2)
             at = put_number(out, at, session_id, 4)
-        at = self._put_count(out, at, len(topics))
+        at = self.put_count(out, at, len(topics))
         cuts: list = []  # where records come in
         filled: list = []
         size: cython.longlong = 0
@@ -263,7 +246,7 @@ class FetchFrame:
                     filled.append(part)
                     size += part.size
                 at = self._put_tags(out, at, part)
-            at += self._is_flexible
+            at += self.is_flexible
         at = self._put_endpoints(out, at)
         del out[at:]
         size += at
@@ -289,123 +272,68 @@ class FetchFrame:
         return buffers
 
     @cython.cfunc
-    @cython.inline
-    def _number(self, buffer: bytearray, size: cython.Py_ssize_t) -> cython.longlong:
-        """The next number of so many bytes."""
-        at: cython.Py_ssize_t = self._at
-        if at < 0 or size > self._end - at:
-            self._at = -1
-            return 0
-        self._at = at + size
-        return signed_at(buffer, at, size)
-
-    @cython.cfunc
-    @cython.inline
-    def _varint(self, buffer: bytearray) -> cython.longlong:
-        """The next varint; -1 if there is none."""
-        value: cython.longlong
-        if self._at < 0:
-            return -1
-        value, self._at = varint_at(buffer, self._at, self._end)
-        return value if self._at >= 0 else -1
-
-    @cython.cfunc
-    @cython.inline
-    def _count(self, buffer: bytearray) -> cython.longlong:
-        """The next count of items; negative for null or if there is none."""
-        return self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 4)
-
-    @cython.cfunc
-    @cython.inline
-    def _pass_tags(self, buffer: bytearray) -> cython.void:
-        """Passes tagged fields, of which there must be none."""
-        if self._is_flexible and self._varint(buffer) != 0:
-            self._at = -1
-
-    @cython.cfunc
-    def _text(self, buffer: bytearray, size: cython.longlong) -> object:
-        """The next string, of so many bytes."""
-        at: cython.Py_ssize_t = self._at
-        if at < 0 or size < 0 or size > self._end - at:
-            self._at = -1
-            return None
-        self._at = at + size
-        try:
-            return buffer[at : at + size].decode("utf-8")
-        except UnicodeDecodeError:
-            self._at = -1
-            return None
-
-    @cython.cfunc
     def _topic(self, buffer: bytearray) -> object:
         """The next topic, by name or id."""
-        at: cython.Py_ssize_t = self._at
-        if self.version < _BY_ID_FROM:
-            return self._text(buffer, self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 2))
-        if at < 0 or self._end - at < _ID_SIZE:
-            self._at = -1
-            return None
-        self._at = at + _ID_SIZE
-        return bytes(buffer[at : at + _ID_SIZE])
+        return self.short_text(buffer) if self.version < _BY_ID_FROM else self.id(buffer)
 
     @cython.cfunc
     def _parse_topic(self, buffer: bytearray) -> cython.bint:
         topic: object = self._topic(buffer)
-        count: cython.longlong = self._count(buffer)
+        count: cython.longlong = self.count(buffer)
         index: cython.longlong
         leader_epoch: cython.longlong
         offset: cython.longlong
         last_epoch: cython.longlong
-        if self._at < 0 or count < 0:
+        if self.at < 0 or count < 0:
             return False
         while count > 0:
-            index = self._number(buffer, 4)
-            leader_epoch = self._number(buffer, 4) if self.version >= _LEADER_EPOCH_FROM else _NO_EPOCH
-            offset = self._number(buffer, 8)
-            last_epoch = self._number(buffer, 4) if self._is_flexible else _NO_EPOCH
+            index = self.number(buffer, 4)
+            leader_epoch = self.number(buffer, 4) if self.version >= _LEADER_EPOCH_FROM else _NO_EPOCH
+            offset = self.number(buffer, 8)
+            last_epoch = self.number(buffer, 4) if self.is_flexible else _NO_EPOCH
             if self.version >= _START_OFFSET_FROM:
-                self._number(buffer, 8)  # which only followers have
-            size_max: cython.longlong = self._number(buffer, 4)
-            self._pass_tags(buffer)
-            if self._at < 0:
+                self.number(buffer, 8)  # which only followers have
+            size_max: cython.longlong = self.number(buffer, 4)
+            self.pass_tags(buffer)
+            if self.at < 0:
                 return False
             self.parts.append(FetchedPartition(topic, index, offset, size_max, leader_epoch, last_epoch))
             count -= 1
-        self._pass_tags(buffer)
-        return self._at >= 0
+        self.pass_tags(buffer)
+        return self.at >= 0
 
     @cython.cfunc
     def _parse_rest(self, buffer: bytearray) -> cython.bint:
         """What comes behind the topics."""
-        topics: cython.longlong = self._count(buffer) if self.version >= _SESSION_FROM else 0
+        topics: cython.longlong = self.count(buffer) if self.version >= _SESSION_FROM else 0
         count: cython.longlong
         if topics < 0:
             return False
         while topics > 0:
             topic: object = self._topic(buffer)
-            count = self._count(buffer)
-            if self._at < 0 or count < 0:
+            count = self.count(buffer)
+            if self.at < 0 or count < 0:
                 return False
             while count > 0:
-                self.forgotten.append((topic, self._number(buffer, 4)))
-                if self._at < 0:
+                self.forgotten.append((topic, self.number(buffer, 4)))
+                if self.at < 0:
                     return False
                 count -= 1
-            self._pass_tags(buffer)
+            self.pass_tags(buffer)
             topics -= 1
         if self.version >= _RACK_FROM:
-            self._text(buffer, self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 2))
-        self._pass_tags(buffer)
-        return self._at >= 0
+            self.short_text(buffer)
+        self.pass_tags(buffer)
+        return self.at >= 0
 
     @cython.cfunc
     def _put_topic(self, out: bytearray, at: cython.Py_ssize_t, topic: object, count: cython.longlong) -> cython.Py_ssize_t:
         octets: bytes = topic if self.version >= _BY_ID_FROM else topic.encode()
         size: cython.Py_ssize_t = len(octets)
         if self.version < _BY_ID_FROM:
-            at = _put_varint(out, at, size + 1) if self._is_flexible else put_number(out, at, size, 2)
+            at = self.put_short_count(out, at, size)
         out[at : at + size] = octets
-        return self._put_count(out, at + size, count)
+        return self.put_count(out, at + size, count)
 
     @cython.cfunc
     def _put_head(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
@@ -416,31 +344,31 @@ class FetchFrame:
         at = put_number(out, at, part.stable_offset, 8)
         if self.version >= _START_OFFSET_FROM:
             at = put_number(out, at, part.start_offset, 8)
-        at = self._put_count(out, at, -1 if part.aborted is None else len(part.aborted))
+        at = self.put_count(out, at, -1 if part.aborted is None else len(part.aborted))
         if part.aborted:
             for _, producer_id, first_offset in part.aborted:
                 at = put_number(out, at, producer_id, 8)
-                at = put_number(out, at, first_offset, 8) + self._is_flexible
+                at = put_number(out, at, first_offset, 8) + self.is_flexible
         if self.version >= _RACK_FROM:
             at = put_number(out, at, -1, 4)  # the preferred replica
-        return self._put_count(out, at, part.size)
+        return self.put_count(out, at, part.size)
 
     @cython.cfunc
     def _put_endpoints(self, out: bytearray, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The tagged fields of the response: the addresses of nodes, if there are any."""
         endpoints: bytes = self.endpoints
         if endpoints is None or self.version < _ENDPOINTS_FROM:
-            return at + self._is_flexible
+            return at + self.is_flexible
         out[at] = 1  # one field: number 0
-        at = _put_varint(out, at + 2, len(endpoints))
+        at = put_varint_in(out, at + 2, len(endpoints))
         out[at : at + len(endpoints)] = endpoints
         return at + len(endpoints)
 
     @cython.cfunc
     def _put_tags(self, out: bytearray, at: cython.Py_ssize_t, part: FetchedPartition) -> cython.Py_ssize_t:
         """The tagged fields of a partition: it is diverging, or has another leader, never both."""
-        if not self._is_flexible or (part.diverging is None and part.leader is None):
-            return at + self._is_flexible
+        if not self.is_flexible or (part.diverging is None and part.leader is None):
+            return at + self.is_flexible
         out[at] = 1  # one field
         if part.diverging is not None:
             epoch, end_offset = part.diverging
@@ -452,8 +380,3 @@ class FetchFrame:
         out[at + 2] = 9
         at = put_number(out, at + 3, node_id, 4)
         return put_number(out, at, epoch, 4) + 1
-
-    @cython.cfunc
-    @cython.inline
-    def _put_count(self, out: bytearray, at: cython.Py_ssize_t, count: cython.longlong) -> cython.Py_ssize_t:
-        return _put_varint(out, at, count + 1) if self._is_flexible else put_number(out, at, count, 4)

@@ -1,12 +1,11 @@
 # What the produce path uses of these without the interpreter.
 
+from penstock.kernels.frame_fields cimport FrameFields
+
 cpdef bytes source_name(long long producer_id)
 
 
-cdef class ProduceFrame:
-    cdef readonly long long version
-    cdef readonly long long correlation_id
-    cdef readonly object client_id
+cdef class ProduceFrame(FrameFields):
     cdef readonly long long acks
     cdef readonly long long timeout_ms
     cdef public list batches
@@ -20,10 +19,7 @@ cdef class ProduceFrame:
     cdef public object span
     cdef list _buffers
     cdef Py_ssize_t _size
-    cdef bint _is_flexible
     cdef Py_ssize_t _left
-    cdef Py_ssize_t _at  # where parsing has come to; -1 if the request is not of the common shape
-    cdef Py_ssize_t _end
 
     cpdef bint parse(self, bytearray buffer, Py_ssize_t begin, Py_ssize_t end) except? -1
     cpdef queued(self)
@@ -31,17 +27,11 @@ cdef class ProduceFrame:
     cpdef answer(self, list buffers=*, Py_ssize_t size=*)
     cpdef tuple encode(self)
     cpdef bytes reply(self)
-    cdef long long _number(self, bytearray buffer, Py_ssize_t size)
-    cdef long long _varint(self, bytearray buffer)
-    cdef long long _count(self, bytearray buffer)
-    cdef void _pass_tags(self, bytearray buffer)
-    cdef object _text(self, bytearray buffer, long long size)
     cdef bint _parse_topic(self, bytearray buffer)
     cdef bint _parse_batch(self, bytearray buffer, object topic, long long partitions)
     cdef Py_ssize_t _put_topic(self, bytearray out, Py_ssize_t at, ProducedBatch batch)
     cdef Py_ssize_t _put_batch(self, bytearray out, Py_ssize_t at, ProducedBatch batch)
     cdef Py_ssize_t _put_text(self, bytearray out, Py_ssize_t at, str text)
-    cdef Py_ssize_t _put_count(self, bytearray out, Py_ssize_t at, long long count)
 
 
 cdef class ProducedBatch:

@@ -23,6 +23,7 @@ from penstock.core.checksum import crc32c
 
 if cython.compiled:
     from cython.cimports.penstock.kernels.checksums import crc_at
+    from cython.cimports.penstock.kernels.frame_fields import FrameFields
     from cython.cimports.penstock.kernels.record_scan import check_all
     from cython.cimports.penstock.kernels.varints import (
         cut,
@@ -31,12 +32,11 @@ if cython.compiled:
         put_bytes,
         put_number,
         signed_at,
-        text_at,
-        varint_at,
         zeroed,
     )
 else:
-    from penstock.core.varint_buffers import put_bytes, put_number, signed_at, varint_at
+    from penstock.core.varint_buffers import put_bytes, put_number, signed_at
+    from penstock.kernels.frame_fields import FrameFields
     from penstock.kernels.record_scan import MalformedRecordsError, check_records
 
     def crc_at(data: bytearray, start: int, end: int) -> int:
@@ -54,10 +54,6 @@ else:
     def lettered(letter: int, number: int) -> bytes:
         """As the compiled kernel has it."""
         return letter.to_bytes(1, "big") + number.to_bytes(8, "big")
-
-    def text_at(data: bytearray, at: int, end: int) -> str:
-        """As the compiled kernel has it."""
-        return data[at:end].decode()
 
     def zeroed(size: int) -> bytearray:
         """As the compiled kernel has it."""
@@ -104,60 +100,47 @@ _FRAME_BYTES = cython.declare(cython.Py_ssize_t, 32)
 _BATCH_BYTES = cython.declare(cython.Py_ssize_t, 64)
 
 
-@cython.cfunc
-@cython.inline
-@cython.boundscheck(False)
-@cython.wraparound(False)
-def _put_varint(out: bytearray, at: cython.Py_ssize_t, number: cython.longlong) -> cython.Py_ssize_t:
-    while number > 0x7F:
-        out[at] = number & 0x7F | 0x80
-        number >>= 7
-        at += 1
-    out[at] = number
-    return at + 1
-
-
 def source_name(producer_id: cython.longlong) -> bytes:
     """Returns the name of the source that a producer of Kafka's is."""
     return lettered(_PRODUCER, producer_id)
 
 
 @cython.cclass
-class ProduceFrame:
+class ProduceFrame(FrameFields):
     """One Produce request: its batches while they are in flight, then its reply."""
 
     def parse(self, buffer: bytearray, begin: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
         """Returns whether these bytes are a request of the common shape. Otherwise this object is of no use."""
         count: cython.longlong
-        self._at, self._end = begin, end
+        self.at, self.end = begin, end
         self._left = 1
         self.batches = []
         self.throttle_time_ms = 0
         self.has_errors = self.has_views = self.is_done = self.is_refused = self.must_close = False
         self.span = None
-        if begin < 0 or end > len(buffer) or self._number(buffer, 2) != _PRODUCE:
+        if begin < 0 or end > len(buffer) or self.number(buffer, 2) != _PRODUCE:
             return False
-        self.version = self._number(buffer, 2)
+        self.version = self.number(buffer, 2)
         if self.version < _VERSION_MIN or self.version > _VERSION_MAX:
             return False
-        self._is_flexible = self.version >= _FLEXIBLE_FROM
-        self.correlation_id = self._number(buffer, 4)
-        count = self._number(buffer, 2)
-        self.client_id = None if count == -1 else self._text(buffer, count)
-        self._pass_tags(buffer)
-        if (self._varint(buffer) if self._is_flexible else self._number(buffer, 2) + 1) != 0:
+        self.is_flexible = self.version >= _FLEXIBLE_FROM
+        self.correlation_id = self.number(buffer, 4)
+        count = self.number(buffer, 2)
+        self.client_id = None if count == -1 else self.text(buffer, count)
+        self.pass_tags(buffer)
+        if (self.varint(buffer) if self.is_flexible else self.number(buffer, 2) + 1) != 0:
             return False  # a transactional id
-        self.acks = self._number(buffer, 2)
-        self.timeout_ms = self._number(buffer, 4)
-        count = self._count(buffer)
-        if self._at < 0 or self.acks < -1 or self.acks > 1 or count < 1:
+        self.acks = self.number(buffer, 2)
+        self.timeout_ms = self.number(buffer, 4)
+        count = self.count(buffer)
+        if self.at < 0 or self.acks < -1 or self.acks > 1 or count < 1:
             return False
         while count > 0:
             if not self._parse_topic(buffer):
                 return False
             count -= 1
-        self._pass_tags(buffer)
-        return self._at == end
+        self.pass_tags(buffer)
+        return self.at == end
 
     def queued(self) -> None:
         """All batches have been offered to their partitions. With the last outcome, here or later, `settled` is called."""
@@ -186,87 +169,33 @@ class ProduceFrame:
         return self._buffers, self._size
 
     @cython.cfunc
-    @cython.inline
-    def _number(self, buffer: bytearray, size: cython.Py_ssize_t) -> cython.longlong:
-        """The next number of so many bytes."""
-        at: cython.Py_ssize_t = self._at
-        if at < 0 or size > self._end - at:
-            self._at = -1
-            return 0
-        self._at = at + size
-        return signed_at(buffer, at, size)
-
-    @cython.cfunc
-    @cython.inline
-    def _varint(self, buffer: bytearray) -> cython.longlong:
-        """The next varint; -1 if there is none."""
-        value: cython.longlong
-        if self._at < 0:
-            return -1
-        value, self._at = varint_at(buffer, self._at, self._end)
-        return value if self._at >= 0 else -1
-
-    @cython.cfunc
-    @cython.inline
-    def _count(self, buffer: bytearray) -> cython.longlong:
-        """The next count of items or bytes; negative for null or if there is none."""
-        return self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 4)
-
-    @cython.cfunc
-    @cython.inline
-    def _pass_tags(self, buffer: bytearray) -> cython.void:
-        """Passes tagged fields, of which there must be none."""
-        if self._is_flexible and self._varint(buffer) != 0:
-            self._at = -1
-
-    @cython.cfunc
-    def _text(self, buffer: bytearray, size: cython.longlong) -> object:
-        """The next string, of so many bytes."""
-        at: cython.Py_ssize_t = self._at
-        if at < 0 or size < 0 or size > self._end - at:
-            self._at = -1
-            return None
-        self._at = at + size
-        try:
-            return text_at(buffer, at, at + size)
-        except UnicodeDecodeError:
-            self._at = -1
-            return None
-
-    @cython.cfunc
     def _parse_topic(self, buffer: bytearray) -> cython.bint:
         topic: object
         count: cython.longlong
         each: cython.longlong
-        if self.version >= _BY_ID_FROM:
-            if self._at < 0 or self._end - self._at < _ID_SIZE:
-                return False
-            topic = bytes(buffer[self._at : self._at + _ID_SIZE])
-            self._at += _ID_SIZE
-        else:
-            topic = self._text(buffer, self._varint(buffer) - 1 if self._is_flexible else self._number(buffer, 2))
-        count = self._count(buffer)
-        if self._at < 0 or count < 1:
+        topic = self.id(buffer) if self.version >= _BY_ID_FROM else self.short_text(buffer)
+        count = self.count(buffer)
+        if self.at < 0 or count < 1:
             return False
         for each in range(count):
             if not self._parse_batch(buffer, topic, count if each == 0 else 0):
                 return False
-        self._pass_tags(buffer)
-        return self._at >= 0
+        self.pass_tags(buffer)
+        return self.at >= 0
 
     @cython.cfunc
     def _parse_batch(self, buffer: bytearray, topic: object, partitions: cython.longlong) -> cython.bint:
-        index: cython.longlong = self._number(buffer, 4)
-        size: cython.longlong = self._count(buffer)
-        at: cython.Py_ssize_t = self._at
+        index: cython.longlong = self.number(buffer, 4)
+        size: cython.longlong = self.count(buffer)
+        at: cython.Py_ssize_t = self.at
         batch: ProducedBatch
-        if at < 0 or size < _HEADER_SIZE or size > self._end - at:
+        if at < 0 or size < _HEADER_SIZE or size > self.end - at:
             return False
         batch = ProducedBatch()
         if not batch.parse_header(buffer, at) or (batch.attributes == _ZSTD and self.version < _ZSTD_FROM):
             return False
-        self._at = at + size
-        self._pass_tags(buffer)
+        self.at = at + size
+        self.pass_tags(buffer)
         if size < _COPIED_MAX:
             batch.data = cut(buffer, at, at + size)
         else:
@@ -295,8 +224,8 @@ class ProduceFrame:
             size_max += batch.reply_size_max()
         # All is 0 that is not written, such as the counts of tagged fields.
         out: bytearray = zeroed(size_max)
-        at = put_number(out, 4, self.correlation_id, 4) + self._is_flexible
-        at = self._put_count(out, at, topics)
+        at = put_number(out, 4, self.correlation_id, 4) + self.is_flexible
+        at = self.put_count(out, at, topics)
         for batch in self.batches:
             if left == 0:
                 left = batch.partitions
@@ -304,8 +233,8 @@ class ProduceFrame:
             at = self._put_batch(out, at, batch)
             left -= 1
             if left == 0:
-                at += self._is_flexible
-        at = put_number(out, at, self.throttle_time_ms, 4) + self._is_flexible
+                at += self.is_flexible
+        at = put_number(out, at, self.throttle_time_ms, 4) + self.is_flexible
         put_number(out, 0, at - 4, 4)
         return cut_bytes(out, 0, at)  # the event loop sends bytes at less cost than other buffers
 
@@ -316,7 +245,7 @@ class ProduceFrame:
             at += _ID_SIZE
         else:
             at = self._put_text(out, at, batch.topic)
-        return self._put_count(out, at, batch.partitions)
+        return self.put_count(out, at, batch.partitions)
 
     @cython.cfunc
     def _put_batch(self, out: bytearray, at: cython.Py_ssize_t, batch: ProducedBatch) -> cython.Py_ssize_t:
@@ -327,26 +256,21 @@ class ProduceFrame:
         if self.version >= _START_OFFSET_FROM:
             at = put_number(out, at, batch.log_start_offset, 8)
         if self.version >= _MESSAGE_FROM:
-            at = self._put_count(out, at, 0)  # errors of single records
+            at = self.put_count(out, at, 0)  # errors of single records
             if batch.error_message is not None:
                 at = self._put_text(out, at, batch.error_message)
-            elif self._is_flexible:
+            elif self.is_flexible:
                 at += 1
             else:
                 at = put_number(out, at, -1, 2)
-        return at + self._is_flexible
+        return at + self.is_flexible
 
     @cython.cfunc
     def _put_text(self, out: bytearray, at: cython.Py_ssize_t, text: str) -> cython.Py_ssize_t:
         octets: bytes = text.encode()
         size: cython.Py_ssize_t = len(octets)
-        at = _put_varint(out, at, size + 1) if self._is_flexible else put_number(out, at, size, 2)
+        at = self.put_short_count(out, at, size)
         return put_bytes(out, at, octets)
-
-    @cython.cfunc
-    @cython.inline
-    def _put_count(self, out: bytearray, at: cython.Py_ssize_t, count: cython.longlong) -> cython.Py_ssize_t:
-        return _put_varint(out, at, count + 1) if self._is_flexible else put_number(out, at, count, 4)
 
 
 @cython.final

@@ -86,6 +86,16 @@ cdef inline Py_ssize_t put_number(bytearray out, Py_ssize_t at, long long number
     return at + size
 
 
+cdef inline Py_ssize_t put_varint_in(bytearray out, Py_ssize_t at, unsigned long long number) noexcept:
+    cdef unsigned char *target = <unsigned char *>PyByteArray_AS_STRING(out)
+    while number > 0x7F:
+        target[at] = <unsigned char>(number & 0x7F | 0x80)
+        number >>= 7
+        at += 1
+    target[at] = <unsigned char>number
+    return at + 1
+
+
 cdef inline Py_ssize_t put_bytes(bytearray out, Py_ssize_t at, bytes data) noexcept:
     memcpy(PyByteArray_AS_STRING(out) + at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     return at + PyBytes_GET_SIZE(data)
