@@ -101,23 +101,25 @@ class QueueWorld(World):
         """Start the storage in a new process, again if it crashes on the way (`crash_after` steps)."""
         for _ in range(STARTS_MAX):
             self._incarnation += 1
-            self.process = SimProcess(self.loop, f"node-{self._incarnation}")
+            process = SimProcess(self.loop, f"node-{self._incarnation}")
             if crash_after is not None:
-                self.process.crash_at_step(crash_after)
+                process.crash_at_step(crash_after)
             disks = tuple(Path(f"disk-{order}") for order in self.orders)
-            self.storage = BlobStorage(
+            storage = BlobStorage(
                 clock=SimClock(self.loop),
                 random=self._life_random,
                 options=self.options,
                 open_vdisk=self._open_vdisk,
             )
             config = GroupConfig(GROUP_ID, self.erasure, disks, self.generation)
-            self.storage.add_group(config, None if self.formed else self.note_formed)
+            storage.add_group(config, None if self.formed else self.note_formed)
             try:
-                self.life = await self.process.call(self.storage.life(GROUP_ID))
+                life = await process.call(storage.life(GROUP_ID))
             except ProcessDiedError:
                 crash_after = None
                 continue
+            # All at once: until now the process is the one that died, in which the group that died with it cannot be called.
+            self.process, self.storage, self.life = process, storage, life
             self.note("started")
             self.process.on_crash(self._went_down)
             self.down.clear()
@@ -129,6 +131,11 @@ class QueueWorld(World):
         """End the process as on a shutdown."""
         self.up.clear()
         await self.process.call(self.storage.close())
+
+    async def move(self, order: int) -> None:
+        """Let a VDisk live on a new disk, once the process is up: one that starts has read the configuration already."""
+        await self.up.wait()
+        await super().move(order)
 
     async def _open_vdisk(self, _: GroupConfig, order: int) -> Disk:
         return await self.open_disk(order)
