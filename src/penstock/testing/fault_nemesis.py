@@ -24,6 +24,7 @@ from penstock.testing.fault_ledger import InvariantError, Ledger
 from penstock.testing.fault_world import World
 from penstock.testing.sim_disk import DiskFaults, Operation
 from penstock.testing.sim_loop import ProcessDiedError, SimProcess
+from penstock.testing.suspended_tasks import waiting_at
 
 REPAIR_ROUNDS_MAX = 200
 FLOOD_S_MAX = 10.0  # a disk on which others have left no byte may need somebody who makes room, and its sisters may need it
@@ -235,6 +236,10 @@ class Nemesis:
         for task in self._faults:
             if task.done():
                 task.result()
+
+    def waiting(self) -> list[str]:
+        """The faults whose course has not ended, each with where it waits."""
+        return [f"{task.get_name()} in {waiting_at(task)}" for task in self._faults if not task.done()]
 
     async def _last(self, seconds_min: float, seconds_max: float) -> None:
         await asyncio.sleep(self._random.uniform(seconds_min, seconds_max))

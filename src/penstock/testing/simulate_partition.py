@@ -28,6 +28,7 @@ from penstock.testing.queue_ledger import Message, PartitionLedger, SizeProfile
 from penstock.testing.queue_world import INFO, TABLET, QueueNemesis, QueueWorld, Wire, drawn_sizes
 from penstock.testing.seed_runs import Run, simulate
 from penstock.testing.sim_loop import SimClock, current_loop
+from penstock.testing.suspended_tasks import waiting_at
 
 TIME_S_MAX = 7200.0
 EPOCH_S_MAX = 600.0
@@ -129,7 +130,10 @@ async def _epoch(world: QueueWorld, nemesis: QueueNemesis, hosts: Hosts, rng: Ra
             ending.set()
             await _until_done([supervising], helpers, nemesis)
     except TimeoutError:
-        raise InvariantError(f"the writers are not done after {EPOCH_S_MAX} s: {hosts.counts}") from None
+        waiting = [f"{task.get_name()} in {waiting_at(task)}" for task in [*work, torment, supervising] if not task.done()]
+        raise InvariantError(
+            f"not done after {EPOCH_S_MAX} s: {', '.join(waiting + nemesis.waiting())}; {hosts.counts}"
+        ) from None
     for task in helpers:
         task.cancel()
     await asyncio.gather(*helpers, return_exceptions=True)
