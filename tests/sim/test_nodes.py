@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 from typing import Any
 
@@ -288,6 +288,63 @@ def test_a_vdisk_that_has_not_stored_the_newer_configuration_yet_holds_up_no_put
             return vdisk is not None and all(vdisk.index.entry_of(part) is not None for part in parts)
 
         await world.wait(is_restored, 60.0, "the disk has not compared itself with the others")
+
+    run_mirror(scenario)
+
+
+async def _lose_silently(world: NodeWorld, node: int) -> None:
+    world.network.lose(world.nodes[A].name, world.nodes[node].name, silently=True)
+
+
+async def _reset(world: NodeWorld, node: int) -> None:
+    world.network.lose(world.nodes[A].name, world.nodes[node].name)
+
+
+async def _delay(world: NodeWorld, node: int) -> None:
+    names = world.nodes[A].name, world.nodes[node].name
+    world.network.delay(*names, 3.0, 6.0)
+    await asyncio.sleep(0.3)
+    world.mend(A)
+    assert not world.network.is_sound(*reversed(names)), "what was sent is not late"
+
+
+async def _cut(world: NodeWorld, node: int) -> None:
+    world.cut([A], [node], one_way=True)
+    await asyncio.sleep(0.6)
+    world.mend(A)
+    assert not world.network.is_sound(world.nodes[node].name, world.nodes[A].name), "nothing was held"
+
+
+async def _freeze(world: NodeWorld, _: int) -> None:
+    process = world.nodes[A].process
+    assert process is not None
+    process.pause()
+    await asyncio.sleep(0.6)
+    process.resume()
+
+
+@pytest.mark.parametrize(
+    ("fault", "other"),
+    [*product((_lose_silently, _reset, _delay, _cut), (B, CLIENT)), (_freeze, B)],
+)
+def test_the_simulation_counts_a_node_as_failed_until_the_others_can_have_noticed_its_fault(
+    fault: Callable[[NodeWorld, int], Coroutine[Any, Any, None]], other: int
+) -> None:
+    async def scenario(world: NodeWorld) -> None:
+        assert world.is_in_touch(0)
+        await fault(world, other)
+        assert world.is_reachable(0), "its fault was noticed at once"
+        assert not world.is_in_touch(0)
+        await world.wait(lambda: world.is_in_touch(0), 8.0, "it is not in touch again")
+
+    run_mirror(scenario)
+
+
+def test_the_simulation_does_not_count_a_node_as_failed_for_what_another_that_has_a_fault_may_notice() -> None:
+    async def scenario(world: NodeWorld) -> None:
+        world.impair(1)  # on node B
+        await _lose_silently(world, B)
+        assert world.is_in_touch(0)
 
     run_mirror(scenario)
 

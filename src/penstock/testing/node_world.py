@@ -325,6 +325,22 @@ class NodeWorld(World):
         link = client.interconnect.links.get(client.membership.configuration.seats[order].node)
         return link is not None and link.is_connected
 
+    def is_in_touch(self, order: int) -> bool:
+        """Whether the node of a VDisk and those of all that have no fault can call each other, and not only believe so: what was
+        lost without a word, or is late, is a fault of it until both have noticed or it has arrived."""
+        seats = self.configuration.seats
+        node = seats[order].node
+        others = {seat.node for other, seat in enumerate(seats) if other not in self.impaired and seat.node != node}
+        return all(self._can_call(node, other) and self._can_call(other, node) for other in (CLIENT, *others))
+
+    def _can_call(self, source: int, target: int) -> bool:
+        here, there = self.nodes[source], self.nodes[target]
+        link = here.interconnect.links.get(target)
+        if link is None:
+            return True
+        has_heartbeats = link.is_connected and link._missed <= 1  # the last of them may be on its way
+        return has_heartbeats and self.network.is_sound(here.name, there.name)
+
     def is_heard(self, order: int) -> bool:
         """Whether every other VDisk has heard of this one since a link to it broke."""
         hosts = [node.host for node in self.nodes.values() if node.is_up]

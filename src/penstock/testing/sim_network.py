@@ -22,6 +22,7 @@ from penstock.testing.sim_loop import SimLoop, outside_context
 
 IN_FLIGHT_MAX: Final = 256 << 10  # bytes on their way beyond which a sender is told to wait
 LISTEN_CHECK_S: Final = 0.05
+LATE_S: Final = 0.001  # more than the slack of a timer
 
 Factory = Callable[[bool], Connection]
 
@@ -88,6 +89,12 @@ class SimNetwork:
         """Whether bytes on a wire do not arrive now."""
         return self.route(wire.source, wire.target).is_cut or wire.source in self._frozen or wire.target in self._frozen
 
+    def is_sound(self, name: str, other: str) -> bool:
+        """Whether the connections that a node has made to another, and that it has not seen end, carry bytes as quickly as the
+        routes do now. Those that were lost and of which it does not know yet do not."""
+        replies = [wire for wire in self._wires if wire.leads_to_dialer and (wire.source, wire.target) == (other, name)]
+        return not any(wire.is_impaired or wire.back is None or wire.back.is_impaired for wire in replies)
+
     def draw_delay_s(self, source: str, target: str) -> float:
         """How long the next bytes take."""
         route = self.route(source, target)
@@ -110,6 +117,7 @@ class SimNetwork:
         near.wire = self._new_wire(source, listener.host, far)
         far.wire = self._new_wire(listener.host, source, near)
         near.wire.back, far.wire.back = far.wire, near.wire
+        far.wire.leads_to_dialer = True
         self.loop.call_soon(_start, listener.factory, far, context=listener.context)
         connection = factory(False)
         near.start(connection)
@@ -197,7 +205,18 @@ class _Wire:
         self._last_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._is_silent = False
+        self._has_end = False  # nothing follows what is on it
+        self.leads_to_dialer = False
         self.in_flight = 0
+
+    @property
+    def is_impaired(self) -> bool:
+        """Whether it carries no more, or what was sent last is on its way for longer than it would be if it were sent now."""
+        if self._is_silent or self._has_end:
+            return True
+        now, route = self._network.loop.time(), self._network.route(self.source, self.target)
+        is_held = bool(self._items) and self._items[0][0] < now - LATE_S
+        return is_held or self._last_at > now + route.delay_s_max
 
     def send(self, item: bytes | Exception | None) -> None:
         """Put something on the wire; it arrives after all that is there already."""
@@ -209,6 +228,8 @@ class _Wire:
             self._items.clear()  # a reset may overtake what was sent before it
         if isinstance(item, bytes):
             self.in_flight += len(item)
+        else:
+            self._has_end = True
         self._items.append((self._last_at, item))
         self.deliver_soon()
 
@@ -219,6 +240,7 @@ class _Wire:
         if silently:
             self._is_silent = True
         else:
+            self._has_end = True
             self._items.append((self._network.loop.time(), ConnectionResetError("the network reset the connection")))
             self.deliver_soon()
 

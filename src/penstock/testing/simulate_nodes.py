@@ -340,6 +340,7 @@ class NodeNemesis:
                 and not vdisk.is_cut_off
                 and world.is_heard(order)
                 and world.is_reachable(order)
+                and world.is_in_touch(order)
             )
             if vdisk is not None and is_heard and is_sound(world, self._ledger, vdisk):
                 world.impaired.discard(order)
