@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 
 from penstock.blob.failure_log import FailureLog
 from penstock.blob.group import Group
-from penstock.blob.meta import DiskState
 from penstock.blob.probe import GroupProbe
 from penstock.blob.refill_pace import RefillPace
 from penstock.blob.replication import Replicator
@@ -47,11 +46,6 @@ class Member:
         self.has_compared = False  # its parts with those of the others that answered, since it was opened
         self._healing: asyncio.Task[None] | None = None
         self._scrubbing: asyncio.Task[None] | None = None
-
-    @property
-    def lacks_parts(self) -> bool:
-        """Whether it is being refilled: it knows the group's metadata, and not yet all of its parts."""
-        return self.vdisk.index.state != DiskState.FRESH and not self.vdisk.proves_absence
 
     async def watch_space(self) -> None:
         """Check the free space on its disk."""
@@ -98,7 +92,7 @@ class Member:
         await self.syncer.round()
         is_due = self._clock.monotonic() - self._replicated_at >= replication_interval
         is_disordered = is_due and self._disorders_seen != (self._group.disorders, self.vdisk.disorders)
-        if self.lacks_parts or not self.has_compared or self.vdisk.repair_wanted.is_set() or is_disordered:
+        if self.vdisk.lacks_parts or not self.has_compared or self.vdisk.repair_wanted.is_set() or is_disordered:
             _ = self.heal()
         await self.tend()
         return True

@@ -94,7 +94,7 @@ class Replicator:
                 await self._mend_channel(channel_key, report)
                 self.progress.compared += 1
             report.is_whole = True
-            if report.complete and not self._vdisk.proves_absence:
+            if report.complete and self._vdisk.lacks_parts:
                 await self._end_refill(report)
         except ListingError as error:
             report.failed += 1

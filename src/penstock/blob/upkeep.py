@@ -23,7 +23,6 @@ from penstock.blob.journal import Position, chunk_name
 from penstock.blob.meta import DiskState
 from penstock.blob.part_intake import PART
 from penstock.blob.record import NO_ID, RecordKind
-from penstock.blob.topology import Erasure
 from penstock.blob.vdisk import VDisk
 
 log = logging.getLogger(__name__)
@@ -184,8 +183,7 @@ class Upkeep:
         vdisk, journal = self._vdisk, self._vdisk.journal
         frames = waiting = 0
         # A disk that is being refilled must not be taken for complete by its checkpoint, when the damage is behind that.
-        is_refilled = vdisk.proves_absence or vdisk.erasure is Erasure.NONE
-        state = vdisk.index.state if is_refilled else min(vdisk.index.state, DiskState.SYNCED)
+        state = min(vdisk.index.state, DiskState.SYNCED) if vdisk.lacks_parts else vdisk.index.state
         for frame in encode_checkpoint(vdisk.index, start, state):
             vdisk.disk.append(name, [frame])
             frames += 1

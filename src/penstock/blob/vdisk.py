@@ -233,7 +233,8 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
             trouble = "is damaged" if held & DAMAGED else "cannot be read now"
             return PartsReply(Status.ERROR, (), f"{_named(blob_id)} {trouble} on VDisk {self.id}", damaged=held & DAMAGED != 0)
         if not self.proves_absence:
-            return PartsReply(Status.ERROR, (), f"VDisk {self.id} is being refilled and cannot tell what it should hold")
+            why = "has lost part of its log" if self.erasure is Erasure.NONE else "is being refilled"
+            return PartsReply(Status.ERROR, (), f"VDisk {self.id} {why} and cannot tell what it should hold")
         return PartsReply(Status.NODATA)
 
     def piece(self, generation: int, blob_id: bytes, offset: int, length: int) -> FilePiece | None:
@@ -350,6 +351,12 @@ class VDisk(PartIntake, SisterSync, DiskRoom):
         if reply.status is Status.OK and state == DiskState.COMPLETE:
             self.proves_absence = True
         return reply
+
+    @property
+    def lacks_parts(self) -> bool:
+        """Whether it is being refilled: it knows the group's metadata, and not yet all of its parts. The only disk of a group
+        never is: there is none to refill it from."""
+        return self.index.state != DiskState.FRESH and not self.proves_absence and self.erasure is not Erasure.NONE
 
     @property
     def is_failing(self) -> bool:

@@ -95,7 +95,7 @@ class VDiskHost:
 
     def refills(self) -> dict[int, RefillProgress]:
         """How far the VDisks that lack parts have got with being refilled, by order number."""
-        return {order: member.replicator.progress for order, member in self._members.items() if member.lacks_parts}
+        return {order: member.replicator.progress for order, member in self._members.items() if member.vdisk.lacks_parts}
 
     def losses(self, order: int) -> list[str]:
         """What was found lost on a VDisk of this host, when it was opened and since: the latest, in sentences."""
@@ -227,7 +227,7 @@ class VDiskHost:
         """One round of sync for every disk, and of replication for those that are not complete."""
         await self._sync_metadata()
         for member in list(self._members.values()):
-            if member.lacks_parts:
+            if member.vdisk.lacks_parts:
                 await member.replicate()
 
     async def replicate(self) -> None:
@@ -373,7 +373,7 @@ class VDiskHost:
     async def _refill_enough(self) -> None:
         """Begin to refill the disks that lack parts. That may take hours, so it is waited for only while the group cannot answer
         without them."""
-        lacking = {member.heal(): member for member in self._members.values() if member.lacks_parts}
+        lacking = {member.heal(): member for member in self._members.values() if member.vdisk.lacks_parts}
         if lacking:
             await asyncio.wait(lacking, timeout=REFILL_AT_START_S)
         try:
@@ -384,7 +384,7 @@ class VDiskHost:
     async def _refill_until_fit(self, lacking: dict[asyncio.Task[None], Member]) -> None:
         while pending := {task for task in lacking if not task.done()}:
             out = sum(1 << order for order in self.hosted if order not in self._members)
-            unfit = sum(1 << member.vdisk.order for member in lacking.values() if member.lacks_parts)
+            unfit = sum(1 << member.vdisk.order for member in lacking.values() if member.vdisk.lacks_parts)
             if fits_fail_model(self.group.erasure, out | unfit):
                 return
             self.pace.is_urgent = True

@@ -475,6 +475,26 @@ def test_without_any_checkpoint_the_whole_log_is_read() -> None:
     _run(scenario)
 
 
+def test_the_only_disk_that_lost_part_of_its_log_says_so_and_waits_for_no_refill() -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs = await group.store(range(5))
+        await group.do(group.life.stop())
+        group.platters[0].rot(Random(1), chunk_name(1), 120, length=60)
+        await group.start()
+        assert group.life.vdisks[0].recovered.unknown_loss
+        assert group.life.refills() == {}
+        await group.do(group.life.replicate())
+        assert group.life.probe.to_heal.get(0, 0) == 0
+        del blobs[blob_at(0, 1000)]
+        await group.expect(blobs)
+        for step in (0, 99):  # one that was lost, and one that never was
+            result = await group.do(group.proxy.get(blob_at(step, 1000)))
+            assert result.status is Status.ERROR
+            assert "has lost part of its log" in result.reason
+
+    run_group(Erasure.NONE, scenario)
+
+
 def test_a_checkpoint_number_is_not_used_again_after_a_fallback() -> None:
     async def scenario() -> None:
         platter = SimPlatter()
