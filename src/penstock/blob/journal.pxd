@@ -50,6 +50,7 @@ cdef class Journal:
     cdef public tuple reached
     cdef public dict ends
     cdef public set abandoned
+    cdef public Py_ssize_t _empty_from
     cdef public Py_ssize_t failures
     cdef public object trouble
     cdef public Py_ssize_t _failures_in_a_row
@@ -63,7 +64,7 @@ cdef class Journal:
     cpdef before_flush(self, object compose)
     cpdef when_durable(self, object done, object replies)
     cpdef undo_on_failure(self, tuple undo)
-    cpdef _start_chunk(self)
+    cpdef _start_chunk(self, Py_ssize_t abandoned_from=*)
     cpdef _flush(self)
     @cython.locals(batch=Batch, segment=Segment)
     cpdef _start_flush(self)

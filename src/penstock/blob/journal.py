@@ -3,8 +3,10 @@
 A record has its place as soon as it is appended; it is durable, and readable, when its batch is. A flush happens at the end of
 the turn of the loop that brought its first record, at once if the disk is quick enough for that, otherwise in a task. Just before
 it, composers are called: they append what has gathered elsewhere, so that one write takes it all. After a failed flush the end
-of the chunk is unknown, so that batch and the one behind it fail together and writing goes on in a new chunk. A disk that keeps
-failing is tried less and less often, at least once a second while there is something to write.
+of the chunk is unknown, so that batch and the one behind it fail together and writing goes on in a new chunk. Chunks that lie
+between the last one with anything durable and the new one are abandoned, and their numbers are missing from then on; the head of
+the new chunk tells so. A disk that keeps failing is tried less and less often, at least once a second while there is something
+to write.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from penstock.blob.disk_threads import as_disk_error
 from penstock.blob.record import (
     BLOCK_SIZE,
     HEADER_SIZE,
-    NO_ID,
     STARTS,
     RecordKind,
+    abandoned_id,
     encode,
     encode_later,
     encode_start,
@@ -127,6 +129,7 @@ class Journal:
         self.reached = reached
         self.ends: dict[int, int] = {}  # by chunk, how many bytes of it are durable
         self.abandoned: set[int] = set()  # chunks of which nothing became durable; their files, if there are any, only take room
+        self._empty_from = first_chunk  # nothing in this chunk and those behind it was durable at the last failure
         self.failures = 0
         self.trouble: OSError | None = None  # why the last flush failed; None if it did not
         self._failures_in_a_row = 0
@@ -234,7 +237,8 @@ class Journal:
         for compose in composers:
             self._loop.call_soon(compose)
 
-    def _start_chunk(self) -> None:
+    def _start_chunk(self, abandoned_from: int = 0) -> None:
+        """Begin the next chunk. Those before it, from `abandoned_from` on if that is not 0, were abandoned."""
         if self.offset:
             self._on_seal(self.chunk, self.offset)
             self._segment.ends = True
@@ -243,7 +247,8 @@ class Journal:
         self._name = chunk_name(self.chunk)
         self._segment = Segment(self.chunk, begins=True)
         self._batch.segments.append(self._segment)
-        self._segment.buffers.extend(encode(RecordKind.CHUNK_HEAD, NO_ID, self._head, (self.chunk, 0), self.durable))
+        blob_id = abandoned_id(abandoned_from)
+        self._segment.buffers.extend(encode(RecordKind.CHUNK_HEAD, blob_id, self._head, (self.chunk, 0), self.durable))
         self.offset = record_size(len(self._head))
 
     def _flush(self) -> None:
@@ -369,9 +374,11 @@ class Journal:
             self.abandoned.update(segment.chunk for segment in failed.segments if segment.chunk not in self.ends)
         self._on_seal(self.chunk, self.offset)
         self.offset = 0
+        if self.durable[1]:
+            self._empty_from = self.durable[0] + 1
         # The log restarts here: whatever is left of the failed tail does not count as damage.
         self.durable = (self.chunk + 1, 0)
-        self._start_chunk()
+        self._start_chunk(self._empty_from if self._empty_from <= self.chunk else 0)
         batch.settle(error)
         behind.settle(error)
 

@@ -14,7 +14,8 @@ A record is a header of 64 bytes, a table of checksums if the body is long, and 
 
 The header names its own place, so a record found elsewhere is not believed. `checksum` covers the body, or the table where
 there is one, so that a part of a long body can be read and verified alone. *Durable* is the end of what was known to be synced
-when the record was written: damage before it is damage to acknowledged data, damage after it is a torn tail.
+when the record was written: damage before it is damage to acknowledged data, damage after it is a torn tail. In the head of a
+chunk the *blob id* is a number: the first of the chunks before it that were abandoned, after writes that failed; 0 if none were.
 """
 
 from __future__ import annotations
@@ -68,6 +69,16 @@ class Header(NamedTuple):
     def size(self) -> int:
         """Bytes of the whole record."""
         return record_size(self.length)
+
+
+def abandoned_id(first: int) -> bytes:
+    """What stands in place of a blob id in the head of a chunk before which the chunks from `first` on were abandoned."""
+    return first.to_bytes(ID_SIZE, "big")
+
+
+def abandoned_from(head: Header) -> int:
+    """The first of the chunks just before the one with this head that were abandoned; its own number if none were."""
+    return int.from_bytes(head.blob_id, "big") or head.chunk
 
 
 def table_size(length: int) -> int:

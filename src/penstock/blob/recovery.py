@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of
@@ -20,7 +21,7 @@ from penstock.blob.disk import Disk
 from penstock.blob.index import DiskIndex
 from penstock.blob.journal import CHUNK_SUFFIX, Position, chunk_name
 from penstock.blob.meta import decode_items
-from penstock.blob.record import Header, RecordKind, record_size
+from penstock.blob.record import Header, RecordKind, abandoned_from, record_size
 from penstock.blob.sisters import decode_marks
 from penstock.core.errors import CorruptionError, DataMissingError
 
@@ -43,6 +44,7 @@ class Recovery:
     missing: list[str] = field(default_factory=list)
     missing_chunks: set[int] = field(default_factory=set)
     unreadable: list[str] = field(default_factory=list)  # checkpoints
+    heads: dict[int, int] = field(default_factory=dict)  # by chunk whose head can be read, the first of those abandoned before it
     ends: Ends = field(default_factory=dict)
     ends_file: int = 0
 
@@ -57,6 +59,7 @@ async def recover(disk: Disk, index: DiskIndex, *, only_copy: bool = False, acce
     recovery.last = start
     recovery.ends_file, ends = await load_ends(disk, files)
     await _replay(disk, chunks, start, ends, recovery)
+    _miss_checkpoints(chunks, recovery)
     for number, size in chunks.items():
         use = index.chunk_use(number)
         use.size, use.sealed = size, True
@@ -104,11 +107,18 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
         found.checkpoints = sorted(n for n in numbers if n <= number)
         found.checkpoint_starts[number] = start
         return start
-    chunks = sum(name.endswith(CHUNK_SUFFIX) for name in files)
-    if numbers and not all(chunk_name(number) in files for number in range(1, chunks + 1)):
+    return (0, 0)
+
+
+def _miss_checkpoints(chunks: Iterable[int], found: Recovery) -> None:
+    """Tell from the chunks whether checkpoints that cannot be read were ever finished: only then are chunks given back, and what
+    their log said is in the checkpoints alone. Numbers of abandoned chunks are missing too: the head behind them says so, and one
+    that cannot be read is damage, or the torn tail of a write that failed."""
+    if found.checkpoints or not found.unreadable:
+        return
+    if any(found.heads.get(number, 0) > before + 1 for before, number in pairwise([0, *sorted(chunks)])):
         found.losses.append("no checkpoint can be read, and part of the log before it is gone: metadata may be lost")
         found.unknown_loss = True
-    return (0, 0)
 
 
 async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: Ends, found: Recovery) -> None:
@@ -132,7 +142,9 @@ async def _replay(disk: Disk, chunks: dict[int, int], start: Position, ends: End
                 doubtful = []
             durable = max(durable, item.header.durable)
             found.records_replayed += 1
-            if item.header.kind in (RecordKind.PART, RecordKind.META):
+            if item.header.kind == RecordKind.CHUNK_HEAD:
+                found.heads[number] = abandoned_from(item.header)
+            elif item.header.kind in (RecordKind.PART, RecordKind.META):
                 found.last = max(found.last, (number, item.header.offset))
             if item.sound:
                 _apply(found.index, item)

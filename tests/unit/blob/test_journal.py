@@ -10,7 +10,7 @@ from typing import Any
 from penstock.blob.blob_id import BlobId
 from penstock.blob.chunk_scan import ScannedRecord, scan_chunk
 from penstock.blob.journal import RETRY_MAX_S, Journal, chunk_name
-from penstock.blob.record import RecordKind, record_size
+from penstock.blob.record import RecordKind, abandoned_from, record_size
 from penstock.testing.sim_disk import DiskFaults, Latency, SimDisk, SimPlatter
 from penstock.testing.sim_loop import current_loop, run_simulation
 
@@ -44,6 +44,13 @@ class Bench:
 
     def append(self, step: int, size: int = 100) -> tuple[int, int]:
         return self.journal.append(RecordKind.PART, _id(step), bytes(size))
+
+    async def abandoned_before(self, chunk: int) -> list[int]:
+        """The chunks that the head of a chunk says were abandoned before it."""
+        async for item in scan_chunk(self.disk, chunk, self.platter.size(chunk_name(chunk))):
+            if isinstance(item, ScannedRecord) and item.header.kind == RecordKind.CHUNK_HEAD:
+                return list(range(abandoned_from(item.header), chunk))
+        raise AssertionError(f"chunk {chunk} has no head")
 
     async def steps_in(self, chunk: int) -> list[int]:
         """The steps of the sound parts of a chunk, in order."""
@@ -126,6 +133,32 @@ def test_a_failed_flush_fails_its_batch_and_what_is_behind_it_and_writing_goes_o
         assert await bench.journal.commit() is None
         assert await bench.steps_in(FIRST + 1) == [3]
         assert 0 in await bench.steps_in(FIRST)
+
+    _run(scenario)
+
+
+def test_the_head_of_a_chunk_tells_which_ones_before_it_were_abandoned() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def write(*, fails: bool, size: int = CHUNK_SIZE) -> int:
+            bench.faults.broken = fails
+            chunk, _ = bench.append(0, size)
+            assert (await bench.journal.commit() is not None) == fails
+            return chunk
+
+        assert [await write(fails=True) for _ in range(2)] == [FIRST, FIRST + 1], "at first nothing is durable"
+        assert await write(fails=False) == FIRST + 2
+        assert await write(fails=False) == FIRST + 3
+        assert [await write(fails=True) for _ in range(3)] == [FIRST + 4, FIRST + 5, FIRST + 6]
+        assert await write(fails=False, size=10) == FIRST + 7
+        assert await write(fails=True, size=10) == FIRST + 7
+        assert await write(fails=False) == FIRST + 8, "the chunk before is there: only its end is unknown"
+        told = {number: await bench.abandoned_before(number) for number in (FIRST + 2, FIRST + 3, FIRST + 7, FIRST + 8)}
+        assert told == {
+            FIRST + 2: [FIRST, FIRST + 1],
+            FIRST + 3: [],
+            FIRST + 7: [FIRST + 4, FIRST + 5, FIRST + 6],
+            FIRST + 8: [],
+        }
 
     _run(scenario)
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of
 from penstock.blob.checkpoint import checkpoint_name
 from penstock.blob.chunk_ends import SUFFIX as ENDS_SUFFIX
-from penstock.blob.journal import chunk_name
+from penstock.blob.journal import CHUNK_SUFFIX, chunk_name
 from penstock.blob.link import CollectRequest
 from penstock.blob.meta import BlockItem, DiskState
 from penstock.blob.options import VDiskOptions
@@ -473,6 +474,50 @@ def test_without_any_checkpoint_the_whole_log_is_read() -> None:
         await vdisk.close()
 
     _run(scenario)
+
+
+ERASURES = [Erasure.NONE, Erasure.MIRROR_3, *REDUNDANT]
+
+
+async def _with_abandoned_chunks(group: SimGroup) -> tuple[dict[BlobId, bytes], Upkeep]:
+    """Chunks in which no write succeeded are deleted on disk 0, for a first checkpoint that fails too: it cannot be deleted."""
+    blobs = await group.store(range(3))
+    await group.settle()
+    vdisk, faults = group.life.vdisks[0], group.faults[0]
+    upkeep = Upkeep(vdisk)
+    faults.error_rate = {"flush": 1.0}
+    for step in range(10, 13):
+        await group.do(vdisk.block(1, BlockItem(blob_at(0, 1, tablet=9).pack()[:8], step, 1)))
+    faults.error_rate = {}
+    await group.do(vdisk.block(1, BlockItem(blob_at(0, 1, tablet=9).pack()[:8], 13, 1)))
+    faults.error_rate = {"flush": 1.0}
+    for step in range(14, 16):
+        await group.do(vdisk.block(1, BlockItem(blob_at(0, 1, tablet=9).pack()[:8], step, 1)))
+    with pytest.raises(OSError, match="injected"):
+        await group.do(upkeep.checkpoint())
+    group.platters[0].write(checkpoint_name(1), b"")
+    return blobs, upkeep
+
+
+@pytest.mark.parametrize("erasure", ERASURES)
+@pytest.mark.parametrize("is_torn", [False, True], ids=["nothing written since", "a torn chunk behind"])
+def test_chunks_that_were_abandoned_are_not_missed_beside_a_first_checkpoint_that_failed(erasure: Erasure, is_torn: bool) -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs, _ = await _with_abandoned_chunks(group)
+        platter = group.platters[0]
+        numbers = [int(name.removesuffix(CHUNK_SUFFIX)) for name in platter.names() if name.endswith(CHUNK_SUFFIX)]
+        assert numbers != list(range(1, len(numbers) + 1)), "no number is missing"
+        if is_torn:
+            platter.write(chunk_name(max(numbers) + 3), bytes(100))
+        group.faults[0].error_rate = {}
+        await group.restart(crash=True)
+        vdisk = group.life.vdisks[0]
+        assert vdisk.recovered.losses == []
+        assert vdisk.proves_absence
+        assert (await group.get(blob_at(99, 1000)))[0] is Status.NODATA
+        await group.expect(blobs)
+
+    run_group(erasure, scenario)
 
 
 def test_the_only_disk_that_lost_part_of_its_log_says_so_and_waits_for_no_refill() -> None:
