@@ -43,7 +43,7 @@ class Recovery:
     # Of those losses, the files that are missing or shorter than they were: they may be restored.
     missing: list[str] = field(default_factory=list)
     missing_chunks: set[int] = field(default_factory=set)
-    unreadable: list[str] = field(default_factory=list)  # checkpoints
+    unreadable: list[int] = field(default_factory=list)  # checkpoints
     heads: dict[int, int] = field(default_factory=dict)  # by chunk whose head can be read, the first of those abandoned before it
     ends: Ends = field(default_factory=dict)
     ends_file: int = 0
@@ -80,8 +80,11 @@ async def recover(disk: Disk, index: DiskIndex, *, only_copy: bool = False, acce
             f"files of the only copy are missing: {'; '.join(recovery.missing[:3])}; restore them from a backup (nothing was "
             "changed here), or accept that what was in them is lost"
         )
-    for name in recovery.unreadable:
-        await disk.delete(name)
+    # Where metadata may be lost, they are what tells so, until a new one has taken their place.
+    if not recovery.unknown_loss:
+        for number in recovery.unreadable:
+            await disk.delete(checkpoint_name(number))
+        recovery.unreadable = []
     recovery.next_chunk = max([0, start[0], *chunks, *ends]) + 1
     return recovery
 
@@ -102,7 +105,7 @@ async def _load_newest_checkpoint(disk: Disk, files: dict[str, int], found: Reco
         except CorruptionError:
             # Unfinished or damaged: an older one and more of the log say the same.
             found.index.reset()
-            found.unreadable.append(name)
+            found.unreadable.append(number)
             continue
         found.checkpoints = sorted(n for n in numbers if n <= number)
         found.checkpoint_starts[number] = start

@@ -46,7 +46,8 @@ class Upkeep:
         self._starts: dict[int, Position] = {
             number: recovered.checkpoint_starts.get(number, (0, 0)) for number in recovered.checkpoints
         }
-        self._checkpoints_begun = max([0, *self._starts])
+        self._unreadable = list(recovered.unreadable)  # checkpoints, kept until another is finished
+        self._checkpoints_begun = max([0, *self._starts, *self._unreadable])
         self._failed: set[int] = set()  # checkpoints that were begun and never finished
         self._stuck: set[int] = set()  # chunks with parts that can be neither moved nor given up
         self._bytes_at_checkpoint = 0
@@ -163,6 +164,9 @@ class Upkeep:
         self._has_gaps = False
         self._starts[number] = start
         vdisk.failures_covered = failures
+        while self._unreadable:
+            await vdisk.disk.delete(checkpoint_name(self._unreadable[-1]))
+            self._unreadable.pop()
         for old in sorted(self._starts)[:-CHECKPOINTS_KEPT]:
             await vdisk.disk.delete(checkpoint_name(old))
             del self._starts[old]

@@ -12,6 +12,7 @@ import pytest
 
 from penstock.blob.blob_id import BlobId
 from penstock.blob.channel import place_of
+from penstock.blob.checkpoint import SUFFIX as CHECKPOINT_SUFFIX
 from penstock.blob.checkpoint import checkpoint_name
 from penstock.blob.chunk_ends import SUFFIX as ENDS_SUFFIX
 from penstock.blob.journal import CHUNK_SUFFIX, chunk_name
@@ -516,6 +517,37 @@ def test_chunks_that_were_abandoned_are_not_missed_beside_a_first_checkpoint_tha
         assert vdisk.proves_absence
         assert (await group.get(blob_at(99, 1000)))[0] is Status.NODATA
         await group.expect(blobs)
+
+    run_group(erasure, scenario)
+
+
+@pytest.mark.parametrize("erasure", ERASURES)
+def test_chunks_that_were_given_back_are_missed_beside_abandoned_ones_at_every_opening_until_a_checkpoint(
+    erasure: Erasure,
+) -> None:
+    async def scenario(group: SimGroup) -> None:
+        blobs, upkeep = await _with_abandoned_chunks(group)
+        group.faults[0].error_rate = {}
+        assert await group.do(upkeep.checkpoint())
+        platter = group.platters[0]
+        platter.rot(Random(1), checkpoint_name(2), 20)
+        await group.do(group.life.stop())
+        platter.remove(chunk_name(1))
+        platter.remove(next(name for name in platter.names() if name.endswith(ENDS_SUFFIX)))
+        group.absent = set(group.orders) - {0}  # so that it is not refilled
+        for _ in range(3):
+            await group.start()
+            assert "no checkpoint can be read" in group.life.vdisks[0].recovered.losses[0]
+            group.process.crash()
+        await group.start()
+        assert await group.do(Upkeep(group.life.vdisks[0]).checkpoint())
+        assert [name for name in platter.names() if name.endswith(CHECKPOINT_SUFFIX)] == [checkpoint_name(3)]
+        group.absent = set()
+        await group.restart(crash=True)
+        assert group.life.vdisks[0].recovered.losses == []
+        if erasure is not Erasure.NONE:
+            await group.refill()
+            await group.expect(blobs)
 
     run_group(erasure, scenario)
 
