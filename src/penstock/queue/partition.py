@@ -55,7 +55,7 @@ class Partition(PartitionState):
         self.damaged_bodies = self._reader.damaged  # those that readers or the scrub have found so, by first offset
         self._clock = clock
         self._changing = ChangeLock(tablet, number)  # one change that moves data is in flight at a time
-        self.writer = PartitionWriter(self, self._changing)
+        self.writer = PartitionWriter(self, self._changing, clock)
         self._sources_checked_to = b""
         self.clean = CleanState()
         self.compacting = asyncio.Lock()  # one pass at a time
@@ -107,6 +107,7 @@ class Partition(PartitionState):
         partition.transactions.forget_before(partition.start_offset)
         partition._forget_gone_sources()
         partition.written = 0
+        partition.writer.expect_retries()
         return partition
 
     @property

@@ -12,6 +12,7 @@ from penstock.tablet.sequencer cimport Draft as LogDraft, Sequencer, acknowledge
 
 cdef class PartitionWriter:
     cdef public PartitionState _partition
+    cdef public object _clock
     cdef public Sequencer _sequencer
     cdef public ChangeLock _lock
     cdef public list _waiting
@@ -25,6 +26,8 @@ cdef class PartitionWriter:
     cdef public list _key_waiters
     cdef public bint _rolls
     cdef public bint makes_room
+    cdef public double _patient_until
+    cdef public long long _patient_from
 
     @cython.locals(partition=PartitionState)
     cpdef enqueue(self, object batch, object source, object outcome)

@@ -20,16 +20,18 @@ from penstock.queue.batch import Batch
 from penstock.queue.change_lock import ChangeLock
 from penstock.queue.errors import PartitionFullError, SequenceError, WriteQueueFullError
 from penstock.queue.partition_append import PartitionAppend, WriteOutcome, WriteResult
-from penstock.queue.sources import SourceWrite, check_source, known_offset
+from penstock.queue.sources import SourceState, SourceWrite, check_source, known_offset
 from penstock.tablet import acknowledge
 
 if TYPE_CHECKING:
+    from penstock.core.clock import Clock
     from penstock.queue.partition import Partition
     from penstock.tablet import Draft
 
 ENTRY_BYTES_MAX = 16 << 20  # of a partition in one entry of the log
 NO_LIMIT = 1 << 62
 APPEND_BYTES_MAX = 64 << 10  # from here on the data is written to a blob at once, not to the log
+PATIENCE_S = 30.0  # the time-out of requests by default: what was sent along with a write that failed has come by then
 
 Write = tuple[Batch | ProducedBatch, SourceWrite | None, WriteOutcome]
 
@@ -38,6 +40,7 @@ class PartitionWriter:
     """Writes of one partition, in the order they came. At most one entry of the log that it adds to is in flight."""
 
     __slots__ = (
+        "_clock",
         "_composing",
         "_current",
         "_held_bytes",
@@ -47,6 +50,8 @@ class PartitionWriter:
         "_key_waiters",
         "_lock",
         "_partition",
+        "_patient_from",
+        "_patient_until",
         "_resume_at",
         "_rolls",
         "_sequencer",
@@ -54,8 +59,9 @@ class PartitionWriter:
         "makes_room",
     )
 
-    def __init__(self, partition: Partition, lock: ChangeLock) -> None:
+    def __init__(self, partition: Partition, lock: ChangeLock, clock: Clock) -> None:
         self._partition = partition
+        self._clock = clock
         self._sequencer = partition.tablet.sequencer
         self._lock = lock
         self._waiting: list[Write] = []
@@ -69,6 +75,14 @@ class PartitionWriter:
         self._key_waiters: list[asyncio.Future[None]] = []
         self._rolls = False  # whether the whole head is to become a body
         self.makes_room = False  # whether its next turn only makes keys
+        # Until then, producers that have written nothing from that offset on are expected to send failed writes again.
+        self._patient_until = 0.0
+        self._patient_from = 0
+
+    def expect_retries(self) -> None:
+        """Note that writes have failed or were refused until now, here or by an earlier owner of the partition."""
+        self._patient_until = self._clock.monotonic() + PATIENCE_S
+        self._patient_from = self._partition.end_offset
 
     @property
     def in_flight(self) -> tuple[int, int]:
@@ -181,6 +195,7 @@ class PartitionWriter:
             waiters += added.key_waiters
         self._held_bytes = self._held_messages = 0
         self._is_due = self._rolls = self.makes_room = False
+        self.expect_retries()
         told = error
         if isinstance(error, OutOfSpaceError):
             told = PartitionFullError(f"the storage of partition {self._partition.number} is full: {error}")
@@ -236,7 +251,7 @@ class PartitionWriter:
                     added.note_transaction(partition.number, batch, transactions)
             except PenstockError as error:
                 if not outcome.done():
-                    outcome.set_exception(self._judged(error))
+                    outcome.set_exception(self._judged(error, source, state))
                 continue
             if isinstance(outcome, ProducedBatch):
                 acknowledgements.append((outcome, added.next_offset))
@@ -245,12 +260,23 @@ class PartitionWriter:
             added.add(batch, source, state)
         return added
 
-    def _judged(self, error: PenstockError) -> PenstockError:
-        """The error to refuse a write with. A sequence gap may be due to an earlier write that failed but was stored after all: a
-        source that is told of a gap would start over, and that write would be stored twice. So it is told to retry instead."""
-        if isinstance(error, SequenceError) and self._sequencer.is_in_doubt:
+    def _judged(self, error: PenstockError, source: SourceWrite | None, state: SourceState | None) -> PenstockError:
+        """The error to refuse a write with. A producer that is told of a gap starts over in a new epoch, and sends again what it
+        does not know to be stored, to all its partitions: what is stored after all would be there twice. So it is told to retry
+        instead while an earlier write may be stored, or may be about to be sent again: this one was already on its way then."""
+        if not isinstance(error, SequenceError):
+            return error
+        if self._sequencer.is_in_doubt:
             return UnavailableError(f"an earlier write failed and may be stored all the same; send it again first ({error})")
+        if source is not None and source.contiguous and self._expects_retry(state):
+            return UnavailableError(f"an earlier write may have been refused a moment ago; send it again first ({error})")
         return error
+
+    def _expects_retry(self, state: SourceState | None) -> bool:
+        """Whether writes failed a short while ago, and a source in this state has written nothing since."""
+        if self._clock.monotonic() >= self._patient_until:
+            return False
+        return state is None or state.recent[-1].base_offset + state.recent[-1].messages <= self._patient_from
 
     def _count_fitting(self) -> int:
         """How many queued writes fit one entry; at least one."""

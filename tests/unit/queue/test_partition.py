@@ -22,6 +22,7 @@ from penstock.queue import (
     WriteResult,
 )
 from penstock.queue.change_lock import ChangeLock
+from penstock.queue.partition_writer import PATIENCE_S
 from penstock.queue.sources import SOURCE_SIZE_MAX
 from penstock.tablet.key_index import Chain
 from penstock.testing.batches import make_batch, make_marker
@@ -194,6 +195,52 @@ def test_a_gap_behind_a_write_that_may_be_stored_is_not_told_as_one(fate: Fate) 
             await write(partition, 3)
         assert await write(partition, 2) == WriteResult(2, duplicate=False)
         assert await history((await node.queue(2, TINY)).partition(0)) == [(0, b"v0"), (1, b"v1"), (2, b"v2")]
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("epoch", [0, 1], ids=["same epoch", "new epoch"])
+def test_a_gap_after_a_start_is_not_told_as_one_until_the_producer_has_written_or_a_while_has_passed(epoch: int) -> None:
+    def write(partition: Partition, seqno: int, source: bytes = b"k", epoch: int = 0) -> Awaitable[WriteResult]:
+        return partition.write(make_batch([b"v%d" % seqno]), SourceWrite(source, seqno, epoch, contiguous=True))
+
+    async def scenario(node: SimNode) -> None:
+        before = await _new(node, TINY)
+        await write(before, 0)
+        await write(before, 0, b"other")
+        # Write 1, or the first of the new epoch, is refused by a node that does not run the partition yet; what was sent behind
+        # it comes when that node does.
+        partition = (await node.queue(2, TINY)).partition(0)
+        refused = 0 if epoch else 1
+        with pytest.raises(UnavailableError, match="send it again first"):
+            await write(partition, refused + 1, epoch=epoch)
+        assert await write(partition, refused, epoch=epoch) == WriteResult(2, duplicate=False)
+        assert await write(partition, refused + 1, epoch=epoch) == WriteResult(3, duplicate=False)
+        with pytest.raises(SequenceError):
+            await write(partition, refused + 3, epoch=epoch)
+        await asyncio.sleep(PATIENCE_S)
+        with pytest.raises(SequenceError):
+            await write(partition, 2, b"other")
+
+    on_node(scenario)
+
+
+def test_a_gap_of_a_producer_that_has_not_written_since_a_write_failed_is_not_told_as_one() -> None:
+    def write(partition: Partition, seqno: int) -> Awaitable[WriteResult]:
+        return partition.write(make_batch([b"v%d" % seqno]), SourceWrite(b"k", seqno, 0, contiguous=True))
+
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(node, TINY)
+        await write(partition, 0)
+        fates = [ERROR]
+        node.hooked.fate = lambda blob: fates.pop() if blob.channel == LOG and fates else FINE
+        with pytest.raises(UnavailableError):
+            await write(partition, 1)
+        await partition.write(make_batch([b"of another"]))  # says that the entry does not count: nothing is in doubt any more
+        with pytest.raises(UnavailableError, match="send it again first"):
+            await write(partition, 2)
+        assert await write(partition, 1) == WriteResult(2, duplicate=False)
+        assert await write(partition, 2) == WriteResult(3, duplicate=False)
 
     on_node(scenario)
 
