@@ -238,8 +238,8 @@ class PartitionWriter:
                 messages, attributes = produced.messages, produced.attributes
             else:
                 messages, attributes = batch.messages, batch.attributes
+            state = None
             try:
-                state = None
                 if source is not None:
                     state = added.sources.get(source.source) or partition.source(source.source)
                     known = known_offset(state, source, messages)
