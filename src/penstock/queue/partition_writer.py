@@ -82,7 +82,7 @@ class PartitionWriter:
     def expect_retries(self) -> None:
         """Note that writes have failed or were refused until now, here or by an earlier owner of the partition."""
         self._patient_until = self._clock.monotonic() + PATIENCE_S
-        self._patient_from = self._partition.end_offset
+        self._patient_from = self._partition.end_offset + self._held_messages
 
     @property
     def in_flight(self) -> tuple[int, int]:
@@ -97,6 +97,7 @@ class PartitionWriter:
         if held and self._resume_at is None and held + size > bytes_max:
             self._resume_at = min(bytes_max // 2, bytes_max - size)
         if held and self._resume_at is not None and held > self._resume_at:
+            self.expect_retries()
             raise WriteQueueFullError(
                 f"{held} bytes wait to be written to the partition, and {bytes_max} may; send this again in a moment"
             )
@@ -111,7 +112,11 @@ class PartitionWriter:
         if partition.tablet.stop_cause is not None:
             partition.tablet.check_open()
         if partition.has_limits:
-            partition.check_limits()
+            try:
+                partition.check_limits()
+            except PartitionFullError:
+                self.expect_retries()
+                raise
         self.append(batch, source, outcome, partition.waiting_bytes_max)
 
     def append(

@@ -19,6 +19,7 @@ from penstock.queue import (
     SourceWrite,
     StaleEpochError,
     UnknownPartitionError,
+    WriteQueueFullError,
     WriteResult,
 )
 from penstock.queue.change_lock import ChangeLock
@@ -241,6 +242,32 @@ def test_a_gap_of_a_producer_that_has_not_written_since_a_write_failed_is_not_to
             await write(partition, 2)
         assert await write(partition, 1) == WriteResult(2, duplicate=False)
         assert await write(partition, 2) == WriteResult(3, duplicate=False)
+
+    on_node(scenario)
+
+
+@pytest.mark.parametrize("by", ["queue", "limit"])
+def test_a_gap_behind_a_write_that_was_refused_for_want_of_room_is_not_told_as_one(by: str) -> None:
+    def write(partition: Partition, seqno: int, size: int = 10) -> Awaitable[WriteResult]:
+        source = SourceWrite(b"k", seqno, 0, contiguous=True)
+        return asyncio.ensure_future(partition.write(make_batch([content(size, seqno)]), source))
+
+    async def scenario(node: SimNode) -> None:
+        partition = await _new(
+            node, PartitionConfig(limit_messages=2) if by == "limit" else PartitionConfig(waiting_bytes_max=5000)
+        )
+        gate = asyncio.Event()
+        node.hooked.on(LOG, Fate(gate=gate))
+        stored = [write(partition, 0), write(partition, 1)]
+        with pytest.raises(PartitionFullError if by == "limit" else WriteQueueFullError):
+            await write(partition, 2, 5000)
+        gate.set()
+        await asyncio.gather(*stored)
+        await partition.trim(2)
+        with pytest.raises(UnavailableError, match="send it again first"):
+            await write(partition, 3)
+        assert await write(partition, 2, 5000) == WriteResult(2, duplicate=False)
+        assert await write(partition, 3) == WriteResult(3, duplicate=False)
 
     on_node(scenario)
 
