@@ -20,7 +20,7 @@ from penstock.queue.batch import Batch
 from penstock.queue.change_lock import ChangeLock
 from penstock.queue.errors import PartitionFullError, SequenceError, WriteQueueFullError
 from penstock.queue.partition_append import PartitionAppend, WriteOutcome, WriteResult
-from penstock.queue.sources import SourceState, SourceWrite, check_source, known_offset
+from penstock.queue.sources import SourceState, SourceWrite, check_source, known_offset, leaves_gap
 from penstock.tablet import acknowledge
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class PartitionWriter:
             return error
         if self._sequencer.is_in_doubt:
             return UnavailableError(f"an earlier write failed and may be stored all the same; send it again first ({error})")
-        if source is not None and source.contiguous and self._expects_retry(state):
+        if source is not None and leaves_gap(state, source) and self._expects_retry(state):
             return UnavailableError(f"an earlier write may have been refused a moment ago; send it again first ({error})")
         return error
 

@@ -263,6 +263,15 @@ def _known_contiguous(state: SourceState, write: SourceWrite, count: int) -> int
     raise SequenceError(f"the source sends sequence {write.seqno} where {expected} comes next; what is between was never written")
 
 
+def leaves_gap(state: SourceState | None, write: SourceWrite) -> bool:
+    """Whether what a producer would write next is missing before a refused write of its, which may have overtaken that."""
+    if not write.contiguous:
+        return False
+    if state is None or write.epoch != state.epoch:
+        return True
+    return (state.max_seqno + 1 - write.seqno) % SEQUENCE_WRAP >= SEQUENCE_WRAP // 2
+
+
 def _check_start(write: SourceWrite) -> None:
     if write.contiguous and write.seqno != 0:
         raise SequenceError(f"a new epoch of a producer starts at sequence 0, not {write.seqno}")

@@ -219,6 +219,8 @@ def test_a_gap_after_a_start_is_not_told_as_one_until_the_producer_has_written_o
         assert await write(partition, refused + 1, epoch=epoch) == WriteResult(3, duplicate=False)
         with pytest.raises(SequenceError):
             await write(partition, refused + 3, epoch=epoch)
+        with pytest.raises(SequenceError):  # part of it is there: it has overtaken nothing
+            await partition.write(make_batch([b"x", b"y"]), SourceWrite(b"other", 0, 0, contiguous=True))
         await asyncio.sleep(PATIENCE_S)
         with pytest.raises(SequenceError):
             await write(partition, 2, b"other")
