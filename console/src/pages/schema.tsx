@@ -35,22 +35,21 @@ const USES: Column<Schemas["SchemaUseView"]>[] = [
 
 type Version = Awaited<ReturnType<typeof fetchVersion>>;
 
-/** A version of a subject; null until it is there, or if none is asked for. */
+/** A version of a subject; null if none is asked for. While one is fetched, it is the one before: the page must not jump. */
 function useVersion(subject: string, version: number | null): [version: Version | null, error: Error | null] {
-  const [state, setState] = useState<{ key: string; found: Version | null; error: Error | null } | null>(null);
-  const key = `${subject} ${version}`;
+  const [state, setState] = useState<{ subject: string; found: Version | null; error: Error | null } | null>(null);
   useEffect(() => {
     let wanted = true;
     if (version === null) return undefined;
     fetchVersion(subject, version).then(
-      (found) => wanted && setState({ key, found, error: null }),
-      (failure: unknown) => wanted && setState({ key, found: null, error: errorOf(failure) }),
+      (found) => wanted && setState({ subject, found, error: null }),
+      (failure: unknown) => wanted && setState({ subject, found: null, error: errorOf(failure) }),
     );
     return () => {
       wanted = false;
     };
-  }, [key]);
-  return state?.key === key ? [state.found, state.error] : [null, null];
+  }, [subject, version]);
+  return version !== null && state?.subject === subject ? [state.found, state.error] : [null, null];
 }
 
 interface ChoiceProps {
@@ -158,6 +157,7 @@ export default function SubjectPage() {
     refresh();
   };
   const text = shown && readable(shown.schema, type);
+  const isShown = Boolean(shown ?? failure) && Boolean(against === null || (before ?? beforeFailure));
   return (
     <div class="page">
       <PageHead title={subject} crumbs={crumbs}>
@@ -226,13 +226,15 @@ export default function SubjectPage() {
           </p>
         ))}
       </Card>
-      <Card title="Used by" bare>
-        {data && data.uses.length ? (
-          <Table label="Topics" columns={USES} rows={data.uses} keyOf={(row) => row.topic} />
-        ) : (
-          <Empty title="No topic of that name">A topic is found by the name of the subject: TOPIC-value, TOPIC-key or TOPIC-RECORD.</Empty>
-        )}
-      </Card>
+      {data && isShown && (
+        <Card title="Used by" bare>
+          {data.uses.length ? (
+            <Table label="Topics" columns={USES} rows={data.uses} keyOf={(row) => row.topic} />
+          ) : (
+            <Empty title="No topic of that name">A topic is found by the name of the subject: TOPIC-value, TOPIC-key or TOPIC-RECORD.</Empty>
+          )}
+        </Card>
+      )}
       {opened === "new" && (
         <SchemaForm subject={subject} text={text ?? ""} type={type} references={shown?.references} onClose={() => open(null)} onDone={changed} />
       )}
