@@ -1,4 +1,4 @@
-"""Groups to measure: over local directories, with no background work but what the benchmark asks for."""
+"""Groups to measure: over local directories, with no background work unless the benchmark asks for it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from penstock.blob import Disk, Erasure, GroupOptions, GroupProxy, LocalDisk, Lo
 from penstock.core.clock import SystemClock
 
 GROUP = 0x82000000
+QUIET = GroupOptions(sync_interval=None, scrub_interval=None)
 
 
 @asynccontextmanager
-async def open_group(kind: Erasure, directory: Path, *, durable: bool = True) -> AsyncIterator[LocalGroup]:
+async def open_group(
+    kind: Erasure, directory: Path, *, durable: bool = True, options: GroupOptions = QUIET
+) -> AsyncIterator[LocalGroup]:
     """A group over one directory a disk."""
 
     async def open_disk(order: int) -> Disk:
         return await LocalDisk.open(directory / str(order), durable=durable)
-
-    options = GroupOptions(sync_interval=None, scrub_interval=None)
 
     async def note_formed() -> None:
         formed.touch()

@@ -1,6 +1,6 @@
 """A group whose VDisks are in other processes of this machine: puts beside the same group in one, and what a refill costs.
 
-`python -m bench.nodes KIND NODE DIRECTORY` is one of the processes.
+`python -m bench.nodes KIND NODE DIRECTORY WORK` is one of the processes; its work decides how often disks look after themselves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ TABLET, OTHER_TABLET = 1, 2
 WRITER = 100  # the node of the benchmark itself
 WAIT_S = 120.0
 NODES = {Erasure.MIRROR_3: 3, Erasure.BLOCK_4_2: 4}
-OPTIONS = GroupOptions(sync_interval=0.2, replication_interval=1.0, scrub_interval=None)
+# Puts go beside the background work that a node has; what is measured of refills must begin soon.
+OPTIONS = {"puts": GroupOptions(), "refills": GroupOptions(sync_interval=0.2, replication_interval=1.0, scrub_interval=None)}
 REFILLED = 3  # the node whose disk is wiped
 OTHERS_SIZE, OTHERS = 4 << 10, 16  # what others put during a refill, and how many do
 
@@ -63,8 +64,8 @@ async def _puts(setting: Setting, kind: Erasure) -> list[Row]:
     spent: dict[int, list[float]] = {}  # microseconds of all processors for 1 MiB, by the side that was put to
     directory, raw = setting.directory(f"one-{kind.value}"), setting.directory(f"raw-{kind.value}")
     async with (
-        Nodes.started(kind, setting.directory(f"n-{kind.value}")) as nodes,
-        open_group(kind, directory) as life,
+        Nodes.started(kind, setting.directory(f"n-{kind.value}"), "puts") as nodes,
+        open_group(kind, directory, options=OPTIONS["puts"]) as life,
         RawNodes.started(kind, raw, len(data), NODES[kind]) as raw_nodes,
     ):
         await start_tablet(life.proxy, TABLET)
@@ -94,7 +95,7 @@ async def _refills(setting: Setting) -> list[Row]:
     kept: list[float] = []
     speeds: list[float] = []
     alone: list[float] = []
-    async with Nodes.started(Erasure.MIRROR_3, setting.directory("n-refill")) as nodes:
+    async with Nodes.started(Erasure.MIRROR_3, setting.directory("n-refill"), "refills") as nodes:
         await Puts(nodes.membership.proxy).run(os.urandom(MIB), stored, 4)
         others = Others(nodes.membership)
         for _ in range(2 if setting.quick else 6):
@@ -163,8 +164,9 @@ class Others:
 class Nodes:
     """The processes of a group, and the group as this process uses it."""
 
-    def __init__(self, kind: Erasure, directory: Path) -> None:
+    def __init__(self, kind: Erasure, directory: Path, work: str) -> None:
         self._kind = kind
+        self._work = work
         self._directory = directory
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self.interconnect = _new_interconnect(WRITER)
@@ -172,9 +174,9 @@ class Nodes:
 
     @classmethod
     @asynccontextmanager
-    async def started(cls, kind: Erasure, directory: Path) -> AsyncIterator[Nodes]:
+    async def started(cls, kind: Erasure, directory: Path, work: str) -> AsyncIterator[Nodes]:
         """A new group that serves."""
-        nodes = cls(kind, directory.relative_to(Path.cwd()))  # the path of a socket must be short
+        nodes = cls(kind, directory.relative_to(Path.cwd()), work)  # the path of a socket must be short
         try:
             for node in range(1, NODES[kind] + 1):
                 await nodes._start(node)
@@ -211,7 +213,7 @@ class Nodes:
 
     async def _start(self, node: int) -> None:
         self._processes[node] = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.nodes", self._kind.value, str(node), str(self._directory)
+            sys.executable, "-m", "bench.nodes", self._kind.value, str(node), str(self._directory), self._work
         )
 
     async def _form(self) -> None:
@@ -227,7 +229,8 @@ class Nodes:
             await link.configure(first.formed())
         self.membership.learn(first.formed())
         await self._wait(range(len(links)), whole=True)
-        await asyncio.sleep(1.0)  # a round of sync, after which they take commands
+        # Rounds of sync, after which they take commands.
+        await asyncio.sleep(1.0 + 2 * (OPTIONS[self._work].sync_interval or 0.0))
 
     async def _states(self, orders: list[int] | range) -> list[tuple[Status, bool]]:
         links = [link for order in orders if (link := self.membership.group.links[order]) is not None]
@@ -270,14 +273,14 @@ def _new_interconnect(node: int) -> Interconnect:
     )
 
 
-async def _serve(kind: Erasure, node: int, directory: Path) -> None:
+async def _serve(kind: Erasure, node: int, directory: Path, options: GroupOptions) -> None:
     interconnect = _new_interconnect(node)
     membership = _membership(kind, node, interconnect, directory)
 
     async def open_disk(order: int) -> Disk:
         return await LocalDisk.open(directory / membership.configuration.seats[order].disk)
 
-    host = VDiskHost.of_node(node, membership, open_disk, clock=SystemClock(), random=Random(), options=OPTIONS)
+    host = VDiskHost.of_node(node, membership, open_disk, clock=SystemClock(), random=Random(), options=options)
     interconnect.watch(host.note_link)
     for order in host.hosted:
         VDiskService(interconnect.service, GROUP, order, lambda order=order: host.vdisks.get(order))  # type: ignore[misc]
@@ -289,4 +292,4 @@ async def _serve(kind: Erasure, node: int, directory: Path) -> None:
 if __name__ == "__main__":
     logging.getLogger("penstock").setLevel(logging.ERROR)
     keep_freed_memory()  # as a node does
-    uvloop.run(_serve(Erasure(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])))
+    uvloop.run(_serve(Erasure(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), OPTIONS[sys.argv[4]]))
