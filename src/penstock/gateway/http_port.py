@@ -22,14 +22,20 @@ class HttpPort:
         self._sockets: list[socket.socket] = []
 
     async def serve(self, runner: web.BaseRunner, tls: SSLContext | None) -> None:
-        """Have a listener accept connections, until it is cleaned up. Raises OSError if the address is in use or not local."""
+        """Set a listener up, and have it accept connections until it is cleaned up. OSError if the address is in use or not
+        local; then it is cleaned up already."""
         from aiohttp import web
 
-        if not self._sockets:
-            await self._bind()
-        for bound in self._sockets:
-            # The listener closes what it is given; the socket itself goes on listening.
-            await web.SockSite(runner, bound.dup(), ssl_context=tls, backlog=BACKLOG).start()
+        await runner.setup()
+        try:
+            if not self._sockets:
+                await self._bind()
+            for bound in self._sockets:
+                # The listener closes what it is given; the socket itself goes on listening.
+                await web.SockSite(runner, bound.dup(), ssl_context=tls, backlog=BACKLOG).start()
+        except BaseException:
+            await runner.cleanup()
+            raise
 
     def close(self) -> None:
         """Refuse connections from now on."""

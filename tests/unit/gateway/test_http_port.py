@@ -11,16 +11,20 @@ from aiohttp import ClientSession, web
 from penstock.gateway.http_port import HttpPort
 
 
-async def started(port: HttpPort, answer: str) -> web.AppRunner:
-    """A listener that answers every request with this."""
+async def started(port: HttpPort, answer: str, cleaned_up: list[str] | None = None) -> web.AppRunner:
+    """A listener that answers every request with this; `cleaned_up` gets the answer of one that is no more."""
 
     async def say(request: web.Request) -> web.Response:
         return web.Response(text=answer)
 
+    async def note(app: web.Application) -> None:
+        if cleaned_up is not None:
+            cleaned_up.append(answer)
+
     app = web.Application()
     app.router.add_get("/", say)
+    app.on_cleanup.append(note)
     runner = web.AppRunner(app)
-    await runner.setup()
     await port.serve(runner, None)
     return runner
 
@@ -62,8 +66,10 @@ def test_a_port_that_is_taken_is_refused_and_can_be_had_later() -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = HttpPort("127.0.0.1", taken.getsockname()[1])
+            cleaned_up: list[str] = []
             with pytest.raises(OSError, match="in use"):
-                await started(port, "never")
+                await started(port, "never", cleaned_up)
+            assert cleaned_up == ["never"]
         await (await started(port, "now")).cleanup()
         port.close()
 

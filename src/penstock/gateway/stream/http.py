@@ -109,7 +109,6 @@ class StreamHttp:
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=self._drain_timeout_s)
-        await self._runner.setup()
         await self._port.serve(self._runner, self._tls)
 
     async def stop(self) -> None:

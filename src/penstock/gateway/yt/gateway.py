@@ -170,7 +170,6 @@ class YtGateway:
             max_field_size=HEADER_BYTES_MAX,
             shutdown_timeout=self._drain_timeout_s,
         )
-        await self._runner.setup()
         await self._port.serve(self._runner, self._tls)
         self._cluster.broker.queue_agent.remotes.clusters = self._peers
 

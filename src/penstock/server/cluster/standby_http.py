@@ -61,12 +61,7 @@ class StandbyHttp:
         self._mount(app)
         app.router.add_route("*", "/{path:.*}", self._forwarder.forward)
         self._runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=1.0)
-        await self._runner.setup()
-        try:
-            await self._port.serve(self._runner, self._tls)
-        except OSError:
-            await self.stop()
-            raise
+        await self._port.serve(self._runner, self._tls)
 
     async def stop(self) -> None:
         """Stop listening."""

@@ -145,12 +145,7 @@ class ForwardingListener:
 
     async def start(self) -> None:
         """Listen; raises OSError."""
-        await self._runner.setup()
-        try:
-            await self._port.serve(self._runner, self._tls)
-        except OSError:
-            await self.stop()
-            raise
+        await self._port.serve(self._runner, self._tls)
 
     async def stop(self) -> None:
         """End the requests in flight, and close the connections."""

@@ -76,12 +76,7 @@ class HttpListener:
 
     async def start(self) -> None:
         """Start listening. Raises OSError if the address is in use or not local."""
-        await self._runner.setup()
-        try:
-            await self._port.serve(self._runner, self._tls)
-        except BaseException:
-            await self._runner.cleanup()
-            raise
+        await self._port.serve(self._runner, self._tls)
         self._context.figures.refresh()  # so that the first request does not wait for it
 
     async def stop(self) -> None:
