@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from penstock.core.checksum import crc32c
@@ -193,16 +195,22 @@ def test_nothing_acknowledged_is_lost_by_kill_9_under_load(tmp_path: Path) -> No
         assert client.publish("load.0", b"after").sequence > max(found)
 
 
-def test_followers_do_not_keep_a_node_from_stopping(tmp_path: Path) -> None:
+def test_calls_without_an_end_do_not_keep_a_node_from_stopping(tmp_path: Path) -> None:
     argv = [*ARGV, "--data-dir", str(tmp_path / "data"), "--drain-timeout-s", "60"]
     with running_node(tmp_path / "log", argv) as running, StreamClient(address_of(running)) as client:
         sequence = client.publish("news", b"1").sequence
         told, messages = client.subscribe("news"), client.read("news", follow=True)
         assert (next(told).sequence, next(messages).sequence) == (sequence, sequence)
+        watches = [health_pb2_grpc.HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest()) for _ in range(2)]
+        assert [next(watch).status for watch in watches] == [health_pb2.HealthCheckResponse.SERVING] * 2
+        asked: SimpleQueue[reflection_pb2.ServerReflectionRequest] = SimpleQueue()
+        asked.put(reflection_pb2.ServerReflectionRequest(list_services=""))
+        reflected = reflection_pb2_grpc.ServerReflectionStub(client.channel).ServerReflectionInfo(iter(asked.get, None))
+        assert next(reflected).list_services_response.service
         assert running.stop() == 0
-        for stream in (told, messages):
+        for stream in (told, messages, reflected, *watches):
             with pytest.raises(grpc.RpcError) as caught:
-                next(stream)
+                list(stream)  # a watch may hear first that nothing is served
             assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 

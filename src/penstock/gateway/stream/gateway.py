@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,6 +52,7 @@ class StreamGateway:
         self._drain_timeout_s = drain_timeout_s
         self.probe = admission.probe
         self._health: Any = None
+        self._endless = _EndlessCalls()
 
     @property
     def port(self) -> int:
@@ -67,29 +69,58 @@ class StreamGateway:
         for name, methods in services(self._admission).items():
             self._server.add_registered_method_handlers(name, methods)
         self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, _OpenServices(self._server, self._admission))
+        open_services = _OpenServices(self._server, self._admission, self._endless)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, open_services)
         names = (*SERVICES, health.SERVICE_NAME)
         for name in ("", *names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         reflection_servicer = reflection.aio.ReflectionServicer((*names, reflection.SERVICE_NAME))
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
-            reflection_servicer, _SignedInServices(self._server, self._admission)
+            reflection_servicer, _SignedInServices(self._server, self._admission, self._endless)
         )
         await self._server.start()
 
     async def stop(self) -> None:
-        """Take no more calls, end the calls of followers, and wait up to the drain timeout for the others."""
+        """Take no more calls, end those that would go on for ever, and wait up to the drain timeout for the others."""
         self._admission.close()
         await self._health.enter_graceful_shutdown()
+        self._endless.end()
         await self._server.stop(self._drain_timeout_s)
+
+
+class _EndlessCalls:
+    """Calls that last until their client ends them, or the gateway stops."""
+
+    def __init__(self) -> None:
+        self._calls: set[asyncio.Task[None]] = set()
+        self._is_ended = False
+
+    async def serve(self, work: Coroutine[Any, Any, None], context: Any) -> None:
+        """Do the work of a call. Its client is told to try again if the gateway stops first."""
+        call = asyncio.create_task(work)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        try:
+            await call
+        except asyncio.CancelledError:
+            if not self._is_ended:
+                raise  # the client has gone
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "streams are not served here any more; try again in a moment")
+
+    def end(self) -> None:
+        """End them all."""
+        self._is_ended = True
+        for call in self._calls:
+            call.cancel()
 
 
 class _OpenServices:
     """Adds services whose calls need no sign-in, and so may receive only small messages."""
 
-    def __init__(self, server: GrpcServer, admission: Admission) -> None:
+    def __init__(self, server: GrpcServer, admission: Admission, endless: _EndlessCalls) -> None:
         self._server = server
         self._bodies = admission.bodies
+        self._endless = endless
 
     def add_generic_rpc_handlers(self, handlers: object) -> None:
         """Do nothing: generated code adds every service in this form as well."""
@@ -104,7 +135,9 @@ class _OpenServices:
                 request = handler.request_deserializer(await self._bodies.receive_open(context))
             except (InvalidRequestError, DecodeError) as error:
                 return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            return await (handler.unary_stream if handler.response_streaming else handler.unary_unary)(request, context)
+            if handler.response_streaming:
+                return await self._endless.serve(handler.unary_stream(request, context), context)
+            return await handler.unary_unary(request, context)
 
         kind = grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.stream_unary_rpc_method_handler
         return kind(serve, response_serializer=handler.response_serializer)
@@ -113,18 +146,21 @@ class _OpenServices:
 class _SignedInServices(_OpenServices):
     """Adds services of bidirectional streams whose callers must sign in."""
 
-    def __init__(self, server: GrpcServer, admission: Admission) -> None:
-        super().__init__(server, admission)
+    def __init__(self, server: GrpcServer, admission: Admission, endless: _EndlessCalls) -> None:
+        super().__init__(server, admission, endless)
         self._admission = admission
 
     def _guard(self, handler: Any) -> Any:
-        async def serve(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async def answer_all(requests: Any, context: Any) -> None:
+            async for answer in handler.stream_stream(requests, context):
+                await context.write(answer)
+
+        async def serve(requests: Any, context: Any) -> None:
             try:
                 await admit_caller(self._admission, context)
             except PenstockError as error:
                 await context.abort(statuses_of(error).grpc, str(error))
-            async for answer in handler.stream_stream(requests, context):
-                yield answer
+            await self._endless.serve(answer_all(requests, context), context)
 
         return grpc.stream_stream_rpc_method_handler(
             serve, request_deserializer=handler.request_deserializer, response_serializer=handler.response_serializer
