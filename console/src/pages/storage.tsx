@@ -23,7 +23,14 @@ const STATE_TEXTS: Partial<Record<Group["state"], string>> = {
   "read-only": "Too few VDisks to write; stored data can be read",
   lost: "Too few VDisks: some blobs cannot be read",
 };
-const TONES: Record<VDisk["state"], Tone> = { serving: "good", healing: "warn", full: "warn", failing: "bad", out: "bad" };
+const TONES: Record<VDisk["state"], Tone> = {
+  serving: "good",
+  healing: "warn",
+  damaged: "bad",
+  full: "warn",
+  failing: "bad",
+  out: "bad",
+};
 
 /** The end of a path, which is what tells disks apart. */
 const endOf = (path: string) => (path.length > 24 ? `…/${path.split("/").slice(-2).join("/")}` : path);

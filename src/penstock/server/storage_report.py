@@ -7,14 +7,15 @@ from typing import Literal, cast
 
 import msgspec
 
-from penstock.blob import BlobStorage, GroupConfig, VDisk, VDiskHost, VDiskId, group_state
+from penstock.blob import BlobStorage, Erasure, GroupConfig, VDisk, VDiskHost, VDiskId, group_state
 
 GroupState = Literal["healthy", "degraded", "read-only", "lost"]
-VDiskState = Literal["serving", "healing", "full", "failing", "out"]
+VDiskState = Literal["serving", "healing", "damaged", "full", "failing", "out"]
 
 
 class VDiskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One VDisk. `used` is the size of its files, `live` the part that is not garbage, `damaged` how many parts cannot be read;
+    """One VDisk; `damaged` is the state of an only disk that has lost part of its log, since there is none to refill it from.
+    `used` is the size of its files, `live` the part that is not garbage, `damaged` how many parts cannot be read;
     space is that of its disk, on the file system `device`. Of one that `is_elsewhere`, no more is known than its state."""
 
     id: str
@@ -93,7 +94,7 @@ def _vdisk(config: GroupConfig, life: VDiskHost, order: int) -> VDiskReport:
     chunks = [] if vdisk is None else list(vdisk.index.chunks.values())
     state: VDiskState = "out"
     if vdisk is not None and not vdisk.closed:
-        state = "serving" if vdisk.proves_absence else "healing"
+        state = "serving" if vdisk.proves_absence else "damaged" if config.erasure is Erasure.NONE else "healing"
         state = "full" if vdisk.full else "failing" if vdisk.is_failing else state
     elif order in life.elsewhere:  # without an answer of its node it counts as out
         state = "serving" if life.elsewhere[order] else "healing"

@@ -1,4 +1,4 @@
-"""What a node reports of VDisks on other nodes."""
+"""What a node reports of its VDisks, and of those on other nodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from random import Random
 from typing import cast
+
+import pytest
 
 from penstock.blob import BlobStorage, Disk, Erasure
 from penstock.blob.config import GroupConfig
@@ -43,5 +45,19 @@ def test_a_vdisk_of_another_node_is_not_taken_for_one_here_if_that_node_gives_no
         storage.host.elsewhere = {1: True}  # the third node has not answered
         (group,) = await storage_report(cast("BlobStorage", storage))
         assert [(vdisk.is_elsewhere, vdisk.state) for vdisk in group.vdisks] == [(False, "out"), (True, "serving"), (True, "out")]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("erasure", "state"), [(Erasure.NONE, "damaged"), (Erasure.MIRROR_3, "healing")])
+def test_a_disk_that_may_lack_parts_is_healing_only_where_others_hold_them(erasure: Erasure, state: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        paths = tuple(tmp_path / str(order) for order in range(erasure.shape.disks))
+        storage = BlobStorage([GroupConfig(GROUP, erasure, paths)], clock=SystemClock(), random=Random(1))
+        life = await storage.life(GROUP)
+        life.vdisks[0].proves_absence = False
+        (group,) = await storage_report(storage)
+        assert group.vdisks[0].state == state
+        await storage.close()
 
     asyncio.run(scenario())

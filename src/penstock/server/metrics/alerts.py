@@ -189,7 +189,9 @@ def _storage(facts: Facts) -> Iterator[Alert]:
             "make room on the disks or shorten retention; if a disk fails or hangs, the log says how: replace it",
             "/storage",
         )
-    elif facts.group_state == "degraded":
+    elif (
+        facts.group_state == "degraded" and not facts.unknown_losses
+    ):  # an only disk is told of as damaged, and nothing refills it
         yield Alert(
             WARNING,
             "storage_degraded",

@@ -58,6 +58,7 @@ def test_a_node_that_is_well_has_none() -> None:
         (Facts(lags=[lag(share=1.4)]), (CRITICAL, "consumer_near_retention")),
         (Facts(lags=[lag(growing=True)]), (WARNING, "lag_growing")),
         (Facts(unknown_losses=["chunk 1 is unreadable from byte 7 to byte 9"]), (CRITICAL, "disk_damaged")),
+        (Facts(group_state="degraded", disks=[disk(up=False)], unknown_losses=["chunk 1"]), (CRITICAL, "disk_damaged")),
         (Facts(damaged_disks=[DamagedDisk("[1:1:0:0:0]", "/disks/0", 2)]), (CRITICAL, "disk_damaged")),
         (Facts(damaged_disks=[DamagedDisk("[1:1:0:0:0]", "/disks/0", 2, has_copies=True)]), (WARNING, "parts_not_restored")),
         (Facts(damaged={("orders", 0): "partition 0 of topic 'orders' is damaged"}), (CRITICAL, "partition_damaged")),
