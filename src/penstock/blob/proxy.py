@@ -22,7 +22,7 @@ from penstock.blob.link import BlocksReply, CollectRequest, DiskLink, DiskReply,
 from penstock.blob.meta import BlockItem, HistoryItem, newer_history
 from penstock.blob.part_intake import PartIntake
 from penstock.blob.put_operation import PutOperation
-from penstock.blob.quorum import fits_fail_model, group_quorum
+from penstock.blob.quorum import fits_fail_model, group_quorum, put_excluded
 from penstock.blob.range_operation import PAGE, ListedBlob, ListingError, MergedListing, is_whole, judge, windows
 from penstock.blob.request_checks import collect_trouble, field_trouble, get_trouble, put_trouble
 from penstock.blob.status import OK, Reply, Status, Submitted
@@ -40,12 +40,14 @@ Given = tuple[BlobId, bytes | memoryview | None]  # a blob with its data, if tha
 
 class RangeResult(NamedTuple):
     """Blobs in the order asked for, with their data if it was asked for. `unreadable` are those that are listed, but of which it
-    is not certain that they are written, or which cannot be read; only who asks for them is told."""
+    is not certain that they are written, or which cannot be read, or not be written out in full, so that another failure may lose
+    them; only who asks for them is told. Of these, no put of the `unfinished` ones can have been acknowledged."""
 
     status: Status
     blobs: tuple[tuple[BlobId, bytes | memoryview | None], ...] = ()
     reason: str = ""
     unreadable: tuple[BlobId, ...] = ()
+    unfinished: tuple[BlobId, ...] = ()
 
 
 class DiscoverResult(NamedTuple):
@@ -332,7 +334,8 @@ class GroupProxy:
         found: list[ListedBlob] = []
         given: list[Given] = []
         unreadable: list[BlobId] = []
-        in_doubt = unreadable if with_unreadable else None
+        unfinished: list[BlobId] = []
+        in_doubt = (unreadable, unfinished) if with_unreadable else None
         listing = MergedListing(self.group, channel_key, reverse=reverse, page_blobs=PAGE if limit is None else min(PAGE, limit))
         try:
             async for seen in listing.blobs(begin, end):
@@ -351,23 +354,26 @@ class GroupProxy:
                     if len(given) + len(unreadable) >= most:  # otherwise some were collected meanwhile
                         break
             given += await self._give_out_all(found, in_doubt, with_data=with_data)
-            return RangeResult(Status.OK, tuple(given), "", tuple(unreadable))
+            return RangeResult(Status.OK, tuple(given), "", tuple(unreadable), tuple(unfinished))
         except ListingError as error:
             return RangeResult(error.status, (), error.reason)
 
     async def _give_out_all(
-        self, found: Sequence[ListedBlob], unreadable: list[BlobId] | None, *, with_data: bool
+        self, found: Sequence[ListedBlob], in_doubt: tuple[list[BlobId], list[BlobId]] | None, *, with_data: bool
     ) -> list[Given]:
-        """Blobs as they are reported, without those that were collected since they were listed. One that cannot be read is added
-        to `unreadable`; ListingError if that is None."""
+        """Blobs as they are reported, without those that were collected since they were listed. One that cannot be read or
+        completed is added to those `in_doubt`, the unreadable and the unfinished ones; ListingError if that is None."""
 
         async def give_out(seen: ListedBlob) -> Given | None:
             try:
                 return await self._give_out(seen, with_data=with_data)
             except ListingError as error:
-                if unreadable is None or error.status is Status.RACE:
+                if in_doubt is None or error.status is Status.RACE:
                     raise
+                unreadable, unfinished = in_doubt
                 unreadable.append(seen.blob_id)
+                if error.is_unfinished:
+                    unfinished.append(seen.blob_id)
                 return None
 
         given: list[Given | None] = []
@@ -439,7 +445,9 @@ class GroupProxy:
             if rewritten.status is Status.NODATA:
                 return None
             if rewritten.status is not Status.OK:
-                raise ListingError(_listing_status(rewritten.status), f"{seen.blob_id} cannot be completed: {rewritten.reason}")
+                reason = f"{seen.blob_id} cannot be completed: {rewritten.reason}"
+                is_unfinished = put_excluded(self.group.erasure, seen.parts, seen.unknown)
+                raise ListingError(_listing_status(rewritten.status), reason, is_unfinished=is_unfinished)
         return seen.blob_id, read.data if with_data else None
 
 

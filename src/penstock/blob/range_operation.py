@@ -31,12 +31,14 @@ class ListedBlob(NamedTuple):
 
 
 class ListingError(Exception):
-    """A listing cannot be completed; carries the status to answer."""
+    """A listing cannot be completed; carries the status to answer, and whether that is for a blob that can be read, of which no
+    put can have been acknowledged."""
 
-    def __init__(self, status: Status, reason: str) -> None:
+    def __init__(self, status: Status, reason: str, *, is_unfinished: bool = False) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.is_unfinished = is_unfinished
 
 
 class MergedListing:

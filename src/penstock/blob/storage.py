@@ -342,6 +342,7 @@ class TabletStorage:
         intervals = list(self.info.history(low.channel).intervals())
         found: list[tuple[BlobId, bytes | memoryview | None]] = []
         unreadable: list[BlobId] = []
+        unfinished: list[BlobId] = []
         for interval in reversed(intervals) if reverse else intervals:
             begin = max(low, BlobId(low.tablet, low.channel, interval.first, 0, 0, 0))
             end = min(high, BlobId(low.tablet, low.channel, interval.last, STEP_MAX, COOKIE_MAX, SIZE_FIELD_MAX))
@@ -358,7 +359,8 @@ class TabletStorage:
                 return part
             found.extend(part.blobs)
             unreadable.extend(part.unreadable)
-        return RangeResult(Status.OK, tuple(found), "", tuple(unreadable))
+            unfinished.extend(part.unfinished)
+        return RangeResult(Status.OK, tuple(found), "", tuple(unreadable), tuple(unfinished))
 
     async def discover(self, *, min_generation: int = 0, limit: int = 1, with_data: bool = True) -> DiscoverResult:
         """The newest blobs of the tablet's log, from the newest group of channel 0 back, and what it is blocked to in any of its

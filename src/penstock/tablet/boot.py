@@ -1,8 +1,9 @@
 """Recovery of a KV tablet: reads its log and snapshot, and decides which entries count.
 
-One commit is in flight at a time, so only the last entry can be in doubt: it counts if all the data it wrote is there. Every
-other entry was acknowledged, or declared aborted by a later one. Each generation begins by recording where the last one ended, so
-that an entry that appears later is ignored and a lost one is detected.
+One commit is in flight at a time, so only the last entry can be in doubt: it counts if it and all the data it wrote are there,
+written in full. Were it counted while too few disks hold it, one more failure would lose it, and with it all that is written
+behind it. Every other entry was acknowledged, or declared aborted by a later one. Each generation begins by recording where the
+last one ended, so that an entry that appears later is ignored and a lost one is detected.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ async def salvage_state(storage: TabletStorage) -> BootState:
     lost = {place: entry for place, entry in log.valid.items() if isinstance(entry, str) and place > start}
     state.losses += (lost[place] for place in sorted(lost))
     known = {place: entry for place, entry in sorted(log.valid.items()) if place > start and isinstance(entry, LogEntry)}
-    counted = await _whole(storage, known)
+    counted = await _whole(storage, _without_unfinished(storage, known, log.incomplete))
     if not lost:
         state.losses += _holes(start, counted)
     for place, entry in counted.items():
@@ -98,6 +99,7 @@ class _LogTail:
     def __init__(self) -> None:
         self.valid: dict[Place, LogEntry | str] = {}
         self.mark: SnapshotMark | None = None  # of the newest snapshot
+        self.incomplete: dict[Place, bool] = {}  # entries that too few disks hold, and whether none can have been acknowledged
         self._aborted: dict[int, list[Collection[int]]] = {}  # steps, by generation; a range of them may be long
         self._end = (GENERATION_MAX, STEP_MAX)
 
@@ -133,6 +135,7 @@ async def _read_log(storage: TabletStorage) -> _LogTail:
         listing = await storage.range(end, begin, with_unreadable=True, limit=count)
         if listing.status is not Status.OK:
             raise UnavailableError(f"the log of tablet {tablet} cannot be read: {listing.status.value}: {listing.reason}")
+        tail.incomplete.update((blob[2:4], blob in listing.unfinished) for blob in listing.unreadable)
         blobs = sorted([*(blob for blob, _ in listing.blobs), *listing.unreadable], reverse=True)
         await _read_entries(storage, blobs, tail)
         if len(blobs) < count:
@@ -170,6 +173,8 @@ def _is_lost(storage: TabletStorage, blob: BlobId, result: GetResult) -> bool:
     read later."""
     if result.damaged or result.status is Status.NODATA:
         return result.damaged
+    if result.status is Status.OK:
+        raise UnavailableError(f"{blob} of tablet {storage.info.tablet} can be read, and not be written in full now")
     raise UnavailableError(f"{blob} of tablet {storage.info.tablet} cannot be read now: {result.status.value}: {result.reason}")
 
 
@@ -207,6 +212,22 @@ def _holes(start: Place, log: dict[Place, LogEntry]) -> list[str]:
     return missed
 
 
+def _without_unfinished(
+    storage: TabletStorage, log: dict[Place, LogEntry], incomplete: dict[Place, bool]
+) -> dict[Place, LogEntry]:
+    """The entries without the last ones that can be read and not be written in full, if none of these can have been acknowledged.
+    UnavailableError if one can: whether it counts is known when it is in full."""
+    log = dict(log)
+    while log and (place := max(log)) in incomplete:
+        if not incomplete[place]:
+            raise UnavailableError(
+                f"log entry {place[0]}:{place[1]} of tablet {storage.info.tablet} may have been acknowledged, and too few disks "
+                "hold it or take it now; the tablet starts when more of them work or have room"
+            )
+        del log[place]
+    return log
+
+
 async def _whole(storage: TabletStorage, log: dict[Place, LogEntry]) -> dict[Place, LogEntry]:
     """The entries without the very last, if the data it wrote is not there. Data of others was there, and may be gone by now."""
     if not log:
@@ -225,6 +246,7 @@ async def _data_blobs(storage: TabletStorage, place: Place) -> set[BlobId]:
     listing = await storage.range(first, last, with_unreadable=True)
     if listing.status is not Status.OK:
         raise UnavailableError(f"the data of tablet {tablet} cannot be listed: {listing.status.value}: {listing.reason}")
-    # One that is damaged was written.
-    damaged = {blob for blob in listing.unreadable if _is_lost(storage, blob, await storage.get(blob))}
+    # One that is damaged was written; one that is unfinished never was, in full.
+    in_doubt = [blob for blob in listing.unreadable if blob not in listing.unfinished]
+    damaged = {blob for blob in in_doubt if _is_lost(storage, blob, await storage.get(blob))}
     return damaged | {blob for blob, _ in listing.blobs}
