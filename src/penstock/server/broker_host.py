@@ -54,6 +54,7 @@ class BrokerHost:
         release: Callable[[str], Awaitable[None]] | None = None,
         cluster: ClusterAdministration | None = None,
         forward_secret: bytes | None = None,
+        started_ms: int | None = None,
     ) -> None:
         self.config = config
         self.layout = layout
@@ -70,6 +71,7 @@ class BrokerHost:
         self._release = release  # called with the name of a listener when its port is needed
         self._cluster = cluster  # None: there are no other nodes
         self._forward_secret = forward_secret
+        self._started_ms = started_ms  # when the node started; None: with this host
         self._http: HttpListener | None = None
         self._deployments: DeploymentKeeper | None = None
         self._ydb_readers_of: ReadersOf | None = None
@@ -297,7 +299,7 @@ class BrokerHost:
             streams=streams,
             listeners=self.listeners,
             clock=clock,
-            started_ms=int(clock.wall() * 1000),
+            started_ms=int(clock.wall() * 1000) if self._started_ms is None else self._started_ms,
             figures=Figures(broker, clock),
             observatory=self.observatory,
             deployments=self._deployments,

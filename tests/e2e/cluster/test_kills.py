@@ -198,11 +198,13 @@ def test_acknowledged_messages_survive_kills_of_any_node(tmp_path: Path) -> None
         registrar.go_on()
         first = cluster.active()
         with never_refused(cluster, set(cluster.nodes) - {first}):
+            killed_ms = time.time() * 1000
             cluster.kill(first)
             writer.go_on()
             registrar.go_on()
             second = cluster.active()
         assert second != first
+        assert cluster.api(second, "/cluster")["started_ms"] < killed_ms, "it has been up since before it led"
         cluster.start(first)
         cluster.wait_ready(first)
         standby = next(number for number in cluster.nodes if number not in (first, second))

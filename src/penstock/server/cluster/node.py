@@ -396,6 +396,7 @@ class ClusterNode:
             release=self._standby.release,
             cluster=self._member.administration(self._placement_requests),
             forward_secret=self._secret,
+            started_ms=self._record.started_ms,
         )
         host.closing.push_async_callback(observatory.stop_watching_loop)
         tracing = start_tracing(config.otel_endpoint, node_id=self.layout.node_id, cluster=config.cluster_name)
