@@ -28,7 +28,8 @@ from typing import Final, NamedTuple
 from penstock.blob.blob_id import ID_SIZE
 from penstock.blob.disk import Buffer
 from penstock.blob.vector import Content, Vector
-from penstock.core.checksum import KEEP_LOCK, crc32c
+from penstock.core.checksum import crc32c
+from penstock.kernels.block_sums import block_sums
 from penstock.kernels.log_bytes import record_start
 
 MAGIC = b"PENr"
@@ -93,10 +94,7 @@ def record_size(length: int) -> int:
 
 def block_table(body: Content) -> bytes:
     """The checksums of a long body, block by block."""
-    if isinstance(body, Vector):
-        return b"".join(map(_CRC.pack, body.checksums(BLOCK_SIZE)))
-    view = memoryview(body)
-    return b"".join(_CRC.pack(crc32c(view[at : at + BLOCK_SIZE], 0, KEEP_LOCK)) for at in range(0, len(view), BLOCK_SIZE))
+    return body.block_table(BLOCK_SIZE) if isinstance(body, Vector) else block_sums((body,), BLOCK_SIZE)
 
 
 def encode(kind: int, blob_id: bytes, body: Content, place: tuple[int, int], durable: tuple[int, int]) -> tuple[Buffer, ...]:

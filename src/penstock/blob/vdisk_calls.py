@@ -168,8 +168,7 @@ def unpack_put_summed(raw: Buffer) -> PutCall:
     table, body = view[_PUT_SUMMED.size : end], view[end + _CRC.size :]
     if crc32c(view[:end]) != crc or not blocks_are_sound(table, body):
         raise CorruptionError(f"the checksums of a put of {len(raw)} bytes are wrong: it was damaged on its way")
-    checksums = [checksum for (checksum,) in _CRC.iter_unpack(table)]
-    return PutCall(generation, bool(from_reserve), blob_id, SummedBuffer(body, BLOCK_SIZE, checksums))
+    return PutCall(generation, bool(from_reserve), blob_id, SummedBuffer(body, BLOCK_SIZE, bytes(table)))
 
 
 def pack_put_all(generation: int, parts: Sequence[tuple[bytes, Content]], *, from_reserve: bool) -> list[Buffer]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.blob.disk import Buffer
-from penstock.core.checksum import KEEP_LOCK, crc32c
+from penstock.core.checksum import crc32c
+from penstock.kernels.block_sums import block_sums
+
+KnownSums = Mapping[int, tuple[Buffer, int]]
+"""By the id of a buffer, the buffer itself, so that the id is of no other, and CRC32C of its bytes, which was verified."""
 
 
 class Vector:
-    """Buffers, none of them empty, whose bytes follow one another."""
+    """Buffers, none of them empty, whose bytes follow one another. `known_sums` may have the checksums of some of them."""
 
-    __slots__ = ("_size", "buffers")
+    __slots__ = ("_size", "buffers", "known_sums")
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         self.buffers = buffers
         self._size = sum(map(len, buffers))
+        self.known_sums: KnownSums | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -27,42 +32,32 @@ class Vector:
             checksum = crc32c(buffer, checksum)
         return checksum
 
-    def checksums(self, block_size: int) -> Iterator[int]:
+    def block_table(self, block_size: int) -> bytes:
         """CRC32C of each block of so many bytes; the last may be short."""
-        checksum = filled = 0
-        for buffer in self.buffers:
-            view = memoryview(buffer)
-            begin = 0
-            while begin < len(view):
-                part = view[begin : begin + block_size - filled]
-                checksum = crc32c(part, checksum, KEEP_LOCK)
-                begin += len(part)
-                filled += len(part)
-                if filled == block_size:
-                    yield checksum
-                    checksum = filled = 0
-        if filled:
-            yield checksum
+        known = self.known_sums
+        if not known:
+            return block_sums(self.buffers, block_size)
+        return block_sums(self.buffers, block_size, [known[id(each)][1] if id(each) in known else -1 for each in self.buffers])
 
 
 class SummedBuffer(Vector):
     """A buffer and the checksums of its blocks of `block_size` bytes, which are computed once if they are not given. They stay
     with the bytes from the node that puts them to the record on each disk, so that damage on the way is noticed."""
 
-    __slots__ = ("_block_size", "_checksums")
+    __slots__ = ("_block_size", "_block_table")
 
-    def __init__(self, buffer: Buffer, block_size: int, checksums: Sequence[int] | None = None) -> None:
+    def __init__(self, buffer: Buffer, block_size: int, block_table: bytes | None = None) -> None:
         super().__init__((buffer,))
         self._block_size = block_size
-        self._checksums = checksums
+        self._block_table = block_table
 
-    def checksums(self, block_size: int) -> Iterator[int]:
+    def block_table(self, block_size: int) -> bytes:
         """See Vector."""
         if block_size != self._block_size:
-            return super().checksums(block_size)
-        if self._checksums is None:
-            self._checksums = list(super().checksums(block_size))
-        return iter(self._checksums)
+            return super().block_table(block_size)
+        if self._block_table is None:
+            self._block_table = super().block_table(block_size)
+        return self._block_table
 
 
 Content = Buffer | Vector

@@ -30,6 +30,7 @@ cdef class PartitionAppend:
     cdef public object plan
     cdef public object key_waiters
     cdef public bytes joined
+    cdef public dict known_sums
     cdef public list _buffers
     cdef public object _gathered
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock.blob import Buffer
 from penstock.core.errors import PenstockError
 from penstock.core.record_format import CONTROL, LENGTH_FROM, ORIGIN_MASK
+from penstock.kernels.block_sums import records_sum
 from penstock.kernels.log_bytes import set_place
 from penstock.kernels.produce_frame import ProducedBatch
 from penstock.queue.append_note import NamedSource
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.queue.head import HeadPlan
 
 _PREFIX = Struct(">qii")
-_NONE: dict[bytes, Any] = {}  # never added to: most appends have no sources and change no transactions
+_NONE: dict[Any, Any] = {}  # never added to: most appends have no sources and change no transactions
 
 
 class WriteResult(NamedTuple):
@@ -68,6 +69,7 @@ class PartitionAppend:
         "hidden",
         "joined",
         "key_waiters",
+        "known_sums",
         "marks",
         "max_timestamp",
         "min_timestamp",
@@ -100,6 +102,7 @@ class PartitionAppend:
         self.plan: HeadPlan | None = None  # if keys are made of it, and of all before it that have none: which
         self.key_waiters: Sequence[asyncio.Future[None]] = ()
         self.joined: bytes | None = None  # its bytes, once they are joined for the log
+        self.known_sums: dict[int, tuple[Buffer, int]] = {} if is_large else _NONE  # of the records of long batches, see Vector
         self._buffers: list[Buffer] = []
         self._gathered = Gathered() if is_large else None
 
@@ -137,7 +140,9 @@ class PartitionAppend:
             if self._gathered is None:
                 self._buffers += (prefix, memoryview(data)[PREFIX_SIZE:])
             else:
-                self._gathered.add_batch(prefix, memoryview(data))
+                records = self._gathered.add_batch(prefix, memoryview(data))
+                if records is not None and (checksum := records_sum(data)) >= 0:
+                    self.known_sums[id(records)] = records, checksum
         self.marks.append((offset, size, latest))
         if not size:
             self.min_timestamp = self.max_timestamp = latest

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from penstock.blob import Vector
 from penstock.core.errors import OutOfSpaceError, PenstockError, UnavailableError
 from penstock.core.record_format import TRANSACTIONAL
 from penstock.kernels.produce_frame import ProducedBatch
@@ -170,6 +171,10 @@ class PartitionWriter:
             if has_work:
                 added.plan, commands = partition.plan_keys(added, roll=rolls)
                 draft.execute(commands)
+                if added.known_sums:
+                    for _, content in draft.puts:
+                        if isinstance(content, Vector):
+                            content.known_sums = added.known_sums
         elif has_work := bool(added.size):
             data = added.joined = added.data()
             sources = added.named_sources

@@ -123,14 +123,17 @@ class Gathered:
         self._join()
         self._buffers.append(buffer)
 
-    def add_batch(self, prefix: bytes, data: memoryview) -> None:
-        """A batch that follows, with another prefix than it came with; if it is large, the rest stays as it was received."""
+    def add_batch(self, prefix: bytes, data: memoryview) -> memoryview | None:
+        """A batch that follows, with another prefix than it came with. If it is large, its records stay as they were received:
+        returns them."""
         if len(data) - HEADER_SIZE < JOIN_MAX:
             self.add_small((prefix, data[len(prefix) :]), len(data))
-        else:
-            self.add_small((prefix, data[len(prefix) : HEADER_SIZE]), HEADER_SIZE)
-            self._join()
-            self._buffers.append(data[HEADER_SIZE:])
+            return None
+        self.add_small((prefix, data[len(prefix) : HEADER_SIZE]), HEADER_SIZE)
+        self._join()
+        records = data[HEADER_SIZE:]
+        self._buffers.append(records)
+        return records
 
     def add_small(self, buffers: tuple[Buffer, ...], size: int) -> None:
         """Small buffers of so many bytes that follow, and stay together."""

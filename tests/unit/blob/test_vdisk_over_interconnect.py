@@ -251,9 +251,9 @@ def test_the_record_of_a_part_has_the_checksums_that_came_with_it(size: int) -> 
     async def main() -> None:
         vdisk = await open_vdisk()
         blob_id, body = blob_at(1, 4 * size).pack_part(1), payload(size, 1)
-        checksums = list(SummedBuffer(body, BLOCK_SIZE).checksums(BLOCK_SIZE))
+        table = SummedBuffer(body, BLOCK_SIZE).block_table(BLOCK_SIZE)
         damaged = bytes([body[0] ^ 1]) + body[1:]
-        assert (await vdisk.put(1, blob_id, SummedBuffer(damaged, BLOCK_SIZE, checksums))).status is Status.OK
+        assert (await vdisk.put(1, blob_id, SummedBuffer(damaged, BLOCK_SIZE, table))).status is Status.OK
         assert (await vdisk.get(1, blob_id, 0, size)).status is Status.ERROR
 
     run_simulation(main(), seed=1)
