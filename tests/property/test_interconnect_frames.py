@@ -19,6 +19,7 @@ from penstock.interconnect.frames import (
     PONG,
     REPLY,
     SUMMED,
+    WHOLE_BYTES_MAX,
     Frame,
     FrameReader,
 )
@@ -29,7 +30,9 @@ from penstock.interconnect.status import Buffer
 
 BODY_MAX = 1 << 20
 SIZES = st.one_of(
-    st.integers(0, 300), st.sampled_from([PIECE_BYTES_MAX - 1, PIECE_BYTES_MAX, PIECE_BYTES_MAX + 1, 3 * PIECE_BYTES_MAX])
+    st.integers(0, 300),
+    st.sampled_from([size + more for size in (WHOLE_BYTES_MAX, PIECE_BYTES_MAX) for more in (-1, 0, 1)]),
+    st.just(3 * PIECE_BYTES_MAX),
 )
 PORTIONS = st.lists(st.sampled_from([1, 7, 39, 40, 41, 1000, 9000, 65536, 200_000]), min_size=1, max_size=5)
 
@@ -126,13 +129,32 @@ def test_a_body_that_is_refused_or_dropped_does_not_disturb_others(
     frames = feed(FrameReader(admit, checked=True, body_bytes_max=BODY_MAX), data, portions)
     got = {frame.call: bytes(frame.body) for frame in frames}
     was_asked = {call for call, _ in asked}
+    large = [call for call, size in enumerate(sizes) if size > WHOLE_BYTES_MAX]
+    sent = {call for call in large[:1] if sizes[call] <= PIECE_BYTES_MAX}  # in one piece, before any was dropped
     for call, size in enumerate(sizes):
-        is_large = size > PIECE_BYTES_MAX
-        assert not is_large or call in dropped or (call, size) in asked
-        if (call in refused and call in was_asked) or (is_large and call in dropped):
+        is_dropped = call in dropped and call in large and call not in sent
+        assert call not in large or is_dropped or (call, size) in asked
+        if (call in refused and call in was_asked) or is_dropped:
             assert call not in got
         else:
             assert got[call] == content(call, size)
+
+
+def test_a_piece_and_the_header_behind_it_take_one_read() -> None:
+    outbox = Outbox(checked=True)
+    for call in range(2):
+        outbox.add_call(1, call, (content(call, 3 * PIECE_BYTES_MAX),), 3 * PIECE_BYTES_MAX)
+    data = written(outbox, 1)
+    reader = FrameReader(lambda *_: True, checked=True, body_bytes_max=BODY_MAX)
+    at = reads = 0
+    while at < len(data):
+        space = reader.space()
+        count = min(len(space), len(data) - at)
+        space[:count] = data[at : at + count]
+        reader.received(count)
+        at += count
+        reads += 1
+    assert reads == 1 + 6  # the first brings a header and the beginning of its piece
 
 
 @given(size=SIZES, bit=st.integers(0, 8 * HEADER_BYTES - 1), portions=PORTIONS)

@@ -8,7 +8,7 @@ A frame is a header of 44 bytes and a body; all numbers are little-endian.
 
     crc32c       of the 40 bytes that follow it and of the body, unless that is SUMMED; 0, and not looked at, where TLS protects
                  the connection
-    length       of the body in this frame, 128 KiB at most
+    length       of the body in this frame, 264 KiB at most
     kind         1 HELLO    dialer and acceptor, once each, first on every connection; its body is drawn in `hello.py`
                  2 REFUSED  acceptor, in place of its hello: `code` says why, the body is a text; then it closes the connection
                  3 CALL     dialer: a call and the beginning of its body
@@ -30,8 +30,9 @@ A frame is a header of 44 bytes and a body; all numbers are little-endian.
 The pieces of one body come in order. Frames of other calls may come between them, so a large body does not hold up a small call.
 Only the node that made a connection sends calls on it; for calls the other way there is another connection.
 
-A receiver keeps one buffer of fixed size for frames. A body gets memory of its own, of its exact size, only after `admit` has
-agreed to it; large pieces are received straight into it.
+A receiver keeps one buffer of fixed size for frames. A body gets memory of its own, of its size and that of a header, only after
+`admit` has agreed to it. Large pieces are received straight into it, each with the header of the next frame behind it in the same
+read: where the next piece belongs, or behind the end of the body.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ ALL_KINDS: Final = frozenset(range(HELLO, PONG + 1))
 
 HEADER_BYTES: Final = 44
 CRC_BYTES: Final = 4
-PIECE_BYTES_MAX: Final = 128 << 10
+WHOLE_BYTES_MAX: Final = 128 << 10  # a body of at most so many bytes is never cut, and always allowed as a reply
+PIECE_BYTES_MAX: Final = 264 << 10  # so that a quarter of a blob of 1 MiB is one piece, with what stands before it
 BUFFER_BYTES: Final = 64 << 10
 DIRECT_BYTES_MIN: Final = 8 << 10  # a piece of at least so many bytes that is not complete is received into its body
 
@@ -115,23 +117,28 @@ def pack_header(
 class _Body:
     """A body that is being received."""
 
-    __slots__ = ("filled", "frame", "view")
+    __slots__ = ("filled", "frame", "memory", "view")
 
     def __init__(self, frame: Frame, total: int) -> None:
         self.frame = frame
         # Memory that is not cleared first, which would take as long as a sixth of receiving it.
-        self.view = np.empty(total, np.uint8).data
+        self.memory = np.empty(total + HEADER_BYTES, np.uint8).data
+        self.view = self.memory[:total]
         self.filled = 0
 
 
 class _DirectPiece:
-    """A piece that is being received straight into its place; `body` is None if it is discarded."""
+    """A piece of `length` bytes that is being received straight into its place; `body` is None if it is discarded. `view` may be
+    longer by a header, for that of the next frame; `left` is negative by as much as has come of that."""
 
-    __slots__ = ("body", "crc", "crc_begun", "flags", "left", "view")
+    __slots__ = ("body", "crc", "crc_begun", "flags", "left", "length", "view")
 
-    def __init__(self, view: memoryview, body: _Body | None, flags: int, crc: int, crc_begun: int) -> None:
+    def __init__(  # noqa: PLR0917 - compiled, keywords make it slower
+        self, view: memoryview, length: int, body: _Body | None, flags: int, crc: int, crc_begun: int
+    ) -> None:
         self.view = view
-        self.left = len(view)
+        self.length = length
+        self.left = length
         self.body = body
         self.flags = flags
         self.crc = crc
@@ -192,13 +199,15 @@ class FrameReader:
         """The memory to receive into; never empty."""
         direct = self._direct
         if direct is not None:
-            return direct.view[-direct.left :]
+            return direct.view[direct.length - direct.left :]
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
             # Most likely a large piece comes next. With its header alone in the buffer it is received straight into the body;
             # what came with the header would be copied.
             return self._view[:HEADER_BYTES] if self._bodies or self._was_large else self._view
+        if self._was_large and end < HEADER_BYTES:
+            return self._view[end:HEADER_BYTES]
         if start and len(self._view) - end < HEADER_BYTES + DIRECT_BYTES_MIN:
             held = bytes(self._view[start:end])
             self._view[: end - start] = held
@@ -211,11 +220,16 @@ class FrameReader:
         direct = self._direct
         if direct is not None:
             direct.left -= count
-            if not direct.left:
-                self._direct = None
-                self._finish_direct(direct, found)
-            return found
-        self._was_large = False
+            if direct.left > 0:
+                return found
+            self._direct = None
+            self._finish_direct(direct, found)
+            count = -direct.left
+            self._view[:count] = direct.view[direct.length : direct.length + count]
+            if count < HEADER_BYTES:
+                self._end = count
+                return found
+        self._was_large = direct is not None
         end = self._end = self._end + count
         at = self._start
         view = self._view
@@ -286,19 +300,21 @@ class FrameReader:
             raise ProtocolError(f"the checksum of the header of a frame of {length} bytes is wrong: it was damaged on its way")
         body = self._body_of(frame, total)
         if body is not None:
-            view = self._fill(body, length)
+            begin = body.filled
+            self._fill(body, length)
+            view = body.memory[begin : begin + length + HEADER_BYTES]
         else:
             self._scratch = bytearray(length)
             view = memoryview(self._scratch)
         held = self._view[at + HEADER_BYTES : self._end]
         view[: len(held)] = held
-        self._direct = _DirectPiece(view, body, flags, crc, begun)
+        self._direct = _DirectPiece(view, length, body, flags, crc, begun)
         self._direct.left -= len(held)
         self._start = self._end = 0
 
     def _finish_direct(self, direct: _DirectPiece, found: list[Frame]) -> None:
-        if self._checked and not direct.flags & SUMMED and crc32c(direct.view, direct.crc_begun) != direct.crc:
-            raise ProtocolError(f"the checksum of a frame of {len(direct.view)} bytes is wrong: it was damaged on its way")
+        if self._checked and not direct.flags & SUMMED and crc32c(direct.view[: direct.length], direct.crc_begun) != direct.crc:
+            raise ProtocolError(f"the checksum of a frame of {direct.length} bytes is wrong: it was damaged on its way")
         self._scratch = bytearray(0)
         self._was_large = True
         if direct.body is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from penstock.interconnect.frames import CALL, HEADER_BYTES, MORE, PIECE, PIECE_BYTES_MAX, pack_header
+from penstock.interconnect.frames import CALL, HEADER_BYTES, MORE, PIECE, PIECE_BYTES_MAX, WHOLE_BYTES_MAX, pack_header
 from penstock.interconnect.status import Buffer, Parts
 
 
@@ -25,12 +25,14 @@ class _Start(NamedTuple):
 class _LargeBody:
     """A body of which pieces are left to send."""
 
-    __slots__ = ("_offset", "_parts", "is_begun", "left", "start")
+    __slots__ = ("_offset", "_parts", "is_begun", "left", "piece", "start")
 
     def __init__(self, start: _Start, parts: Parts) -> None:
         self.start = start
         self.is_begun = False  # whether the first of them was sent
         self.left = start.total
+        # All of one size: a short one at the end would take as many reads as a long one.
+        self.piece = -(-start.total // -(-start.total // PIECE_BYTES_MAX))
         self._parts = iter([memoryview(part) for part in parts])
         self._offset = memoryview(b"")
 
@@ -38,14 +40,14 @@ class _LargeBody:
         """The next piece, as views, and its bytes."""
         found: list[Buffer] = []
         size = 0
-        while size < PIECE_BYTES_MAX:
+        while size < self.piece:
             if not self._offset:
                 following = next(self._parts, None)
                 if following is None:
                     break
                 self._offset = following
                 continue
-            view = self._offset[: PIECE_BYTES_MAX - size]
+            view = self._offset[: self.piece - size]
             self._offset = self._offset[len(view) :]
             found.append(view)
             size += len(view)
@@ -86,7 +88,7 @@ class Outbox:
     ) -> None:
         """Add a call of method `code` whose body has `size` bytes; `flags` may be SUMMED."""
         self.bytes += HEADER_BYTES + size
-        if size > PIECE_BYTES_MAX:
+        if size > WHOLE_BYTES_MAX:
             self._large[call] = _LargeBody(_Start(kind, code, flags, destination, size, timeout_ms, sent_ms, reply_bytes), parts)
             return
         header = pack_header(
@@ -103,7 +105,7 @@ class Outbox:
             sent_ms=sent_ms,
             reply_bytes=reply_bytes,
         )
-        if self._small_bytes >= PIECE_BYTES_MAX:
+        if self._small_bytes >= WHOLE_BYTES_MAX:
             self._full.append((self._small, self._small_bytes))
             self._small, self._small_bytes = [], 0
         self._small.append(header)

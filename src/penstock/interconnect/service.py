@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from penstock.core.clock import Clock
-from penstock.interconnect.frames import PIECE_BYTES_MAX, Frame
+from penstock.interconnect.frames import WHOLE_BYTES_MAX, Frame
 from penstock.interconnect.hello import Peer
 from penstock.interconnect.options import InterconnectOptions
 from penstock.interconnect.probe import ServiceProbe
@@ -23,7 +23,7 @@ class ServedCall:
     def __init__(self, frame: Frame, destination: Destination, cost: int, peer: Peer) -> None:
         self.call = frame.call
         self.method = frame.code
-        self.reply_bytes_max = max(frame.reply_bytes, PIECE_BYTES_MAX)
+        self.reply_bytes_max = max(frame.reply_bytes, WHOLE_BYTES_MAX)
         self.destination = destination
         self.cost = cost
         self.peer = peer
