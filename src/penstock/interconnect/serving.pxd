@@ -1,0 +1,1 @@
+# Types for the compiler; see CONTRIBUTING.md.
