@@ -17,8 +17,10 @@ from penstock.interconnect.session import Session
 log = logging.getLogger(__name__)
 
 WRITE_BYTES = 256 << 10
+UNIX_WRITE_BYTES = 1 << 20  # a peer on this machine takes it so soon that nothing waits behind it, and is woken less often
 JOIN_BYTES_MAX = 64 << 10  # small frames leave as one buffer
-UNIX_SEND_BYTES = 512 << 10  # that the kernel holds for a peer; by default it is less than one write, which then takes several
+# That the kernel holds for a peer, if it is allowed to; by default it is less than one write, which then takes several.
+UNIX_SEND_BYTES = 2 << 20
 
 
 class ConnectionOwner(Protocol):
@@ -55,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._write_bytes = WRITE_BYTES
         self._abort: Callable[[], object] | None = None
         self._is_reading = True
         self._flush_due = False
@@ -73,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         sock = self._transport.get_extra_info("socket")
         if sock is not None and sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
+            self._write_bytes = UNIX_WRITE_BYTES
         self.is_writable = True
         if self._reason:
             self._transport.abort()
@@ -145,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         while self.is_writable and outbox:
-            buffers, size = outbox.take(WRITE_BYTES)
+            buffers, size = outbox.take(self._write_bytes)
             self.bytes_out += size
             if size <= JOIN_BYTES_MAX:
                 transport.write(b"".join(buffers))
