@@ -22,7 +22,7 @@ from penstock.blob.meta import BlockItem
 from penstock.blob.remote_link import link_to_vdisk
 from penstock.blob.vdisk_service import VDiskService
 from penstock.core.clock import SystemClock
-from penstock.core.memory import keep_freed_memory
+from penstock.core.memory import collect_seldom, keep_freed_memory
 from penstock.interconnect import CallStatus, Interconnect, Link, NodeIdentity, Parts, ServedCall, SocketNetwork
 
 STORE = 1
@@ -206,5 +206,7 @@ async def _serve(address: str, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    keep_freed_memory()  # as a node does
+    # As a node does.
+    keep_freed_memory()
+    collect_seldom()
     uvloop.run(_serve(sys.argv[1], Path(sys.argv[2])))

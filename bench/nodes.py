@@ -34,7 +34,7 @@ from penstock.blob.storage import through_races
 from penstock.blob.vdisk_host import VDiskHost
 from penstock.blob.vdisk_service import VDiskService
 from penstock.core.clock import SystemClock
-from penstock.core.memory import keep_freed_memory
+from penstock.core.memory import collect_seldom, keep_freed_memory
 from penstock.interconnect import Interconnect, NodeIdentity, SocketNetwork
 
 TABLET, OTHER_TABLET = 1, 2
@@ -291,5 +291,7 @@ async def _serve(kind: Erasure, node: int, directory: Path, options: GroupOption
 
 if __name__ == "__main__":
     logging.getLogger("penstock").setLevel(logging.ERROR)
-    keep_freed_memory()  # as a node does
+    # As a node does.
+    keep_freed_memory()
+    collect_seldom()
     uvloop.run(_serve(Erasure(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), OPTIONS[sys.argv[4]]))
