@@ -43,8 +43,8 @@ def block_sums(
     `known` has the checksum of each buffer, or -1."""
     if block_size <= 0:
         raise ValueError(f"a block has at least one byte, not {block_size}")
-    if not cython.compiled:
-        return _plain_sums(buffers, block_size)
+    if not cython.compiled or not penstock_crc32c_combines():
+        return _plain_sums(buffers, block_size)  # by the package, which knows the instructions of other processors as well
     size: cython.Py_ssize_t = 0
     taken: cython.Py_ssize_t = 0
     parts: cython.pointer(SummedPart) = cython.cast(
@@ -104,7 +104,7 @@ def _sum_blocks(
         data: cython.p_const_uchar = cython.cast(cython.p_const_uchar, parts[which].view.buf)
         left: cython.Py_ssize_t = parts[which].view.len
         # Of the part that is left of this buffer, if it is known.
-        rest: cython.longlong = parts[which].checksum if left > _DIRECT_MAX and penstock_crc32c_combines() else -1
+        rest: cython.longlong = parts[which].checksum if left > _DIRECT_MAX else -1
         while left:
             size = min(left, block_size - filled)
             if rest < 0 or left > size + block_size:
@@ -152,7 +152,7 @@ def _put_sum(out: cython.p_uchar, checksum: cython.uint) -> cython.p_uchar:
 
 
 def _plain_sums(buffers: Sequence[bytes | bytearray | memoryview], block_size: int) -> bytes:
-    """As `block_sums`, without a compiler."""
+    """As `block_sums`, by the crc32c package."""
     sums = bytearray()
     checksum = filled = 0
     for buffer in buffers:
