@@ -174,7 +174,8 @@ class PenstockProcess(BrokerProcess):
     def _command(self) -> list[str]:
         durability = "fsync" if self._synced else "os"
         options = ["--data-dir", str(self._directory / "data"), "--kafka-port", str(self.port), "--durability", durability]
-        options += ["--http-port", "none", "--compaction-interval-s", "0.1"]  # as log.cleaner.backoff.ms is for Kafka
+        # The waits that are shortened for Kafka, too.
+        options += ["--http-port", "none", "--compaction-interval-s", "0.1", "--group-initial-rebalance-delay-ms", "0"]
         if self._workers > 1:
             options += ["--workers", str(self._workers)]
         return [sys.executable, "-m", "penstock.cli.main", "up", *options]
