@@ -124,6 +124,21 @@ def test_a_node_that_only_the_leader_does_not_reach_keeps_its_tablets() -> None:
     tell(story, count=5)
 
 
+def test_a_tablet_stays_where_it_runs_if_its_next_node_was_cut_off_from_the_leader_a_moment_ago() -> None:
+    async def story(world: PlacementWorld) -> None:
+        leader = leader_of(world)
+        source, target = (number for number, member in world.members.items() if member is not leader)
+        moved = next(tablet_id for tablet_id, owner in owners_of(world).items() if owner == source)
+        world.cut.add(frozenset({leader.number, target}))  # which neither has noticed yet
+        assert leader.process is not None
+        await leader.process.call(placement_of(world).advance_move(moved, target))
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            assert serving(world, moved) == [source]
+
+    tell(story)
+
+
 def test_maintenance_keeps_tablets_where_they_are() -> None:
     async def story(world: PlacementWorld) -> None:
         lost = follower(world)

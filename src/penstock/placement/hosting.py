@@ -11,6 +11,7 @@ from penstock.placement.node_tablets import HostOrder, NodeTablets, TabletState
 TABLETS_PER_CALL: Final = 32  # they start in step with each other: the first are up sooner if they are few
 CALLS_AT_ONCE: Final = 2  # to one node
 ARRIVALS_AT_ONCE: Final = 3  # at one node: two start, and one is being stopped elsewhere
+ANSWER_S: Final = 1.0
 HOST_S: Final = 10.0
 RELEASE_S: Final = 10.0
 
@@ -73,6 +74,10 @@ class Hosting:
         elif changes == self._changes.get(node_id, 0):
             self._states[node_id] = {state.tablet_id: state for state in states}
             self._loads.update((state.tablet_id, state.load) for state in states if state.is_up)
+
+    async def answers(self, node_id: int) -> bool:
+        """Whether a node answers a call now."""
+        return await self._nodes.host(node_id, (), ANSWER_S) is not None
 
     async def host(self, node_id: int, orders: Sequence[HostOrder]) -> list[TabletState]:
         """Ask a node to host tablets. Returns those that it told about."""

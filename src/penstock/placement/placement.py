@@ -313,6 +313,10 @@ class Placement:
         source, target = self._nodes.get(move.source), self._nodes.get(move.target)
         if source is None or source.state is not NodeState.ALIVE or target is None or not target.can_take:
             return  # that has changed while it waited
+        # A cut is noticed late: were the tablet released to a node that cannot be told to host it, it would run nowhere.
+        if not await self._hosting.answers(move.target):
+            log.warning("tablet %d stays on node %d: node %d does not answer", tablet_id, move.source, move.target)
+            return
         if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
             log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
             return
