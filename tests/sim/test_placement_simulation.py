@@ -139,6 +139,24 @@ def test_a_tablet_stays_where_it_runs_if_its_next_node_was_cut_off_from_the_lead
     tell(story)
 
 
+def test_a_tablet_that_is_on_the_move_when_the_store_goes_away_runs_where_it_was() -> None:
+    async def story(world: PlacementWorld) -> None:
+        leader = leader_of(world)
+        source, target = (number for number, member in world.members.items() if member is not leader)
+        moved = next(tablet_id for tablet_id, owner in owners_of(world).items() if owner == source)
+        assert leader.process is not None
+        await leader.process.call(placement_of(world).advance_move(moved, target))
+        await until(world, 1, lambda: not serving(world, moved), "it is stopped to be moved", look_s=0.0001)
+        world.store.stop()
+        await until(world, 10, lambda: serving(world, moved) == [source], "it runs again where it was")
+        await asyncio.sleep(30)
+        assert serving(world, moved) == [source]
+        world.store.start()
+        await until(world, 60, lambda: not unsettled(world), "all run where they belong")
+
+    tell(story)
+
+
 def test_maintenance_keeps_tablets_where_they_are() -> None:
     async def story(world: PlacementWorld) -> None:
         lost = follower(world)

@@ -322,7 +322,12 @@ class Placement:
             return
         stopped_at = self._clock.monotonic()
         self.probe.note_move(tablet_id, move.reason, stopped_at)
-        await self._owners.assign({tablet_id: move.target})
+        try:
+            await self._owners.assign({tablet_id: move.target})
+        except PenstockError:
+            # The store is away, perhaps for long. Where the tablet goes then is seen when it is back.
+            await self._host(move.source, [HostOrder(tablet_id)])
+            raise
         is_failing = move.reason is MoveReason.FAILING
         self._tablet_health.given(tablet_id, move.target, self._clock.monotonic(), is_failing=is_failing)
         await self._host(move.target, [HostOrder(tablet_id)])
