@@ -84,8 +84,6 @@ class Placement:
         self._took_over_at = -inf
         self._background = BackgroundWork(self._owners.forget)
 
-    # The task.
-
     async def run(self) -> None:
         """Place tablets until cancelled."""
         self._coordination.listen(self._wake)
@@ -274,8 +272,6 @@ class Placement:
     def _is_busy(self, tablet_id: int) -> bool:
         return tablet_id in self._placing or tablet_id in self._moving or tablet_id in self._hosting.asked
 
-    # What was decided.
-
     async def _take_over(self, takeovers: Sequence[Takeover], now: float) -> None:
         """Write owners, and ask them to host: some tablets after the others, the most urgent first."""
         self._took_over_at = now if takeovers else self._took_over_at
@@ -308,17 +304,14 @@ class Placement:
             self._woken.set()
 
     async def _hand_over_now(self, move: Move) -> None:
-        """Move a tablet to a node that is free to start it. Without an answer of the first node it stays there."""
+        """Move a tablet to a node that is free to start it. Without an answer of both nodes it stays where it is."""
         tablet_id, began = move.tablet_id, self._clock.monotonic()
         source, target = self._nodes.get(move.source), self._nodes.get(move.target)
         if source is None or source.state is not NodeState.ALIVE or target is None or not target.can_take:
             return  # that has changed while it waited
-        # A cut is noticed late: were the tablet released to a node that cannot be told to host it, it would run nowhere.
-        if not await self._hosting.answers(move.target):
-            log.warning("tablet %d stays on node %d: node %d does not answer", tablet_id, move.source, move.target)
-            return
-        if tablet_id not in await self._hosting.release(move.source, [tablet_id]):
-            log.warning("tablet %d stays on node %d, which has not released it", tablet_id, move.source)
+        # The target first: where a cut is not noticed yet it could not be told to host what has been released.
+        if not await self._hosting.answers(move.target) or tablet_id not in await self._hosting.release(move.source, [tablet_id]):
+            log.warning("tablet %d stays on node %d: that or node %d does not answer", tablet_id, move.source, move.target)
             return
         stopped_at = self._clock.monotonic()
         self.probe.note_move(tablet_id, move.reason, stopped_at)
@@ -380,8 +373,6 @@ class Placement:
         for state in await self._hosting.host(node_id, orders):
             if state.is_up:
                 self.probe.note_up(state.tablet_id, self._clock.monotonic())
-
-    # For the broker and operators.
 
     @property
     def spread(self) -> int:
